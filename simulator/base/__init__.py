@@ -1,0 +1,1 @@
+"""Units, errors and the registry: everyone imports this room, it imports none."""

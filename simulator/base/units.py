@@ -1,0 +1,209 @@
+"""Quantities with units: parsed once at the border, seconds, bytes and bytes/s inside.
+
+Sizes: ``25 MiB`` and the nccl-tests suffixes ``25M``, ``1G`` are binary; ``25 MB`` is decimal.
+Rates: bits (``400 Gbit/s``, ``400 Gbps``, ``400 Gb/s``) and bytes (``50 GB/s``, ``50 GBps``) are
+told apart by the letter; both are per direction.  Times: ``ns us ms s min h d``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+
+from simulator.base.errors import Problem, UnitError, nearest
+
+__all__ = [
+    "format_rate",
+    "format_size",
+    "format_time",
+    "parse_fraction",
+    "parse_rate",
+    "parse_size",
+    "parse_time",
+]
+
+_NUMBER = re.compile(
+    r"^\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:inf|nan))\s*(.*?)\s*$"
+)
+
+_DECIMAL = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+_SIZE_UNITS: dict[str, float] = {
+    "B": 1,
+    "bytes": 1,
+    "byte": 1,
+    **{f"{p}iB": v for p, v in _BINARY.items()},
+    **{p: v for p, v in _BINARY.items()},
+    **{p.lower(): v for p, v in _BINARY.items()},
+    **{f"{p}B": v for p, v in _DECIMAL.items() if p},
+}
+_RATE_UNITS: dict[str, float] = {
+    **{f"{p}{b}": v / 8 for p, v in _DECIMAL.items() for b in ("bit/s", "bps", "b/s", "bits/s")},
+    **{f"{p}{b}": v for p, v in _DECIMAL.items() for b in ("B/s", "Bps")},
+    **{f"{p}i{b}": float(v) for p, v in _BINARY.items() for b in ("B/s", "Bps")},
+}
+_TIME_UNITS: dict[str, float] = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+
+
+def _parse(
+    text: object, units: dict[str, float], what: str, example: str, *, bare: bool, zero: bool
+) -> float:
+    shown = repr(text) if isinstance(text, str) else str(text)
+    match = _NUMBER.match(text if isinstance(text, str) else str(text))
+    if match is None:
+        raise UnitError(
+            Problem(
+                message=f"{shown} is not a {what}", allowed=f"a number with its unit, {example}"
+            )
+        )
+    number, unit = float(match.group(1).replace("_", "")), match.group(2)
+    if not math.isfinite(number):
+        raise UnitError(Problem(message=f"{shown} is not finite", allowed=f"a {what}, {example}"))
+    if unit == "" and not bare:
+        raise UnitError(
+            Problem(
+                message=f"{shown} has no unit",
+                allowed=f"a {what} with its unit, {example}",
+            )
+        )
+    if unit != "" and unit not in units:
+        raise UnitError(
+            Problem(
+                message=f"{shown} has the unknown unit {unit!r}",
+                allowed=f"a {what}, {example}",
+                suggestion=nearest(unit, units),
+            )
+        )
+    # Decimal, so that 2.5 us is the float nearest to 0.0000025.
+    factor = Decimal(repr(units[unit])) if unit else Decimal(1)
+    value = float(Decimal(match.group(1).replace("_", "")) * factor)
+    if value < 0 or (value == 0 and not zero):
+        raise UnitError(
+            Problem(
+                message=f"{shown} is not greater than zero" if not zero else f"{shown} is negative",
+                allowed=f"a {what} {'≥' if zero else '>'} 0, {example}",
+            )
+        )
+    return value
+
+
+def parse_size(text: object, *, bare: bool = False, zero: bool = False) -> int:
+    """Return a size in whole bytes.
+
+    Parameters
+    ----------
+    text
+        ``"25 MiB"``, ``"25M"`` (binary, as in nccl-tests), ``"25 MB"`` (decimal), ``"8 B"``.
+    bare
+        Accept a number without unit as bytes (``-b 8`` of nccl-tests).
+    zero
+        Accept 0.
+
+    Raises
+    ------
+    UnitError
+        No unit, unknown unit, negative, zero unless allowed, not finite, not whole bytes.
+
+    Examples
+    --------
+    >>> parse_size("25 MiB"), parse_size("25M"), parse_size("25 MB")
+    (26214400, 26214400, 25000000)
+    """
+    value = _parse(text, _SIZE_UNITS, "size", "such as '25 MiB' or '8 B'", bare=bare, zero=zero)
+    if value != math.floor(value):
+        raise UnitError(
+            Problem(message=f"{text!r} is not a whole number of bytes", allowed="whole bytes")
+        )
+    return int(value)
+
+
+def parse_rate(text: object) -> float:
+    """Return a bandwidth in bytes/s, one direction.
+
+    Examples
+    --------
+    >>> parse_rate("400 Gbit/s"), parse_rate("400Gbps"), parse_rate("400 GBps")
+    (50000000000.0, 50000000000.0, 400000000000.0)
+    """
+    example = "such as '400 Gbit/s' or '50 GB/s'"
+    return _parse(text, _RATE_UNITS, "bandwidth", example, bare=False, zero=False)
+
+
+def parse_time(text: object, *, zero: bool = True) -> float:
+    """Return a time in seconds.
+
+    Examples
+    --------
+    >>> parse_time("2.5 us"), parse_time("1 h")
+    (2.5e-06, 3600.0)
+    """
+    return _parse(text, _TIME_UNITS, "time", "such as '2.5 us' or '1 ms'", bare=False, zero=zero)
+
+
+def parse_fraction(text: object) -> float:
+    """Return a pure number ≥ 0, from ``0.5`` or ``"50 %"``.
+
+    Examples
+    --------
+    >>> parse_fraction("50 %"), parse_fraction(0.25)
+    (0.5, 0.25)
+    """
+    return _parse(text, {"%": 0.01}, "fraction", "such as 0.5 or '50 %'", bare=True, zero=True)
+
+
+def _scaled(value: float, steps: list[tuple[float, str]], digits: int) -> str:
+    for scale, unit in steps:
+        if abs(value) >= scale:
+            return f"{value / scale:.{digits}g} {unit}"
+    scale, unit = steps[-1]
+    return f"{value / scale:.{digits}g} {unit}"
+
+
+def format_size(size_bytes: float, digits: int = 4) -> str:
+    """Return a size in binary units.
+
+    Examples
+    --------
+    >>> format_size(26214400), format_size(8)
+    ('25 MiB', '8 B')
+    """
+    steps = [(2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")]
+    return _scaled(size_bytes, steps, digits)
+
+
+def format_rate(rate_Bps: float, digits: int = 4) -> str:
+    """Return a bandwidth in decimal bytes/s with the bits beside it.
+
+    Examples
+    --------
+    >>> format_rate(50e9)
+    '50 GB/s (400 Gbit/s)'
+    """
+    steps_B = [(1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")]
+    steps_b = [(1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")]
+    return f"{_scaled(rate_Bps, steps_B, digits)} ({_scaled(rate_Bps * 8, steps_b, digits)})"
+
+
+def format_time(time_s: float, digits: int = 4) -> str:
+    """Return a time in the largest unit that leaves a number of at least one.
+
+    Examples
+    --------
+    >>> format_time(0.00025), format_time(0)
+    ('250 us', '0 s')
+    """
+    if time_s == 0:
+        return "0 s"
+    return _scaled(time_s, [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")], digits)

@@ -1,0 +1,1 @@
+"""Collectives: what they must achieve, and the schedules that achieve it."""

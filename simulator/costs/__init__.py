@@ -1,0 +1,1 @@
+"""Pure time formulas and the constants they use."""

@@ -1,0 +1,1 @@
+"""The clock, the fluid network and the two levels of detail."""

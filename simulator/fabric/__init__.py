@@ -1,0 +1,1 @@
+"""The cluster as a graph: vertices, directed links, routes."""

@@ -1,0 +1,1 @@
+"""Tables, files, traces and plots of a run."""

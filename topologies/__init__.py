@@ -1,0 +1,1 @@
+"""Node presets and network fabrics: one builder per file, hardware as data with sources."""

@@ -1,0 +1,1 @@
+"""Real measurements: run them, fit constants to them, compare predictions with them."""
