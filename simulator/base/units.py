@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from decimal import Decimal
 
 from simulator.base.errors import Problem, UnitError, nearest
 
 __all__ = [
+    "exact_rate",
+    "exact_size",
+    "exact_time",
     "format_rate",
     "format_size",
     "format_time",
@@ -57,6 +61,27 @@ _TIME_UNITS: dict[str, float] = {
 }
 
 
+def _unknown_unit(shown: str, unit: str, units: dict[str, float], allowed: str) -> Problem:
+    """Return the problem of a unit that is not known.
+
+    Where only the case is wrong and it decides between bits and bytes (``gbps``), both are named
+    and none is suggested.
+    """
+    folded = [name for name in units if name.lower() == unit.lower()]
+    if len({units[name] for name in folded}) > 1:
+        return Problem(
+            message=f"{shown} has the ambiguous unit {unit!r}",
+            allowed=", ".join(
+                f"{name!r} ({'bytes' if 'B' in name else 'bits'})" for name in folded
+            ),
+        )
+    return Problem(
+        message=f"{shown} has the unknown unit {unit!r}",
+        allowed=allowed,
+        suggestion=folded[0] if folded else nearest(unit, units),
+    )
+
+
 def _parse(
     text: object, units: dict[str, float], what: str, example: str, *, bare: bool, zero: bool
 ) -> float:
@@ -79,13 +104,7 @@ def _parse(
             )
         )
     if unit != "" and unit not in units:
-        raise UnitError(
-            Problem(
-                message=f"{shown} has the unknown unit {unit!r}",
-                allowed=f"a {what}, {example}",
-                suggestion=nearest(unit, units),
-            )
-        )
+        raise UnitError(_unknown_unit(shown, unit, units, f"a {what}, {example}"))
     # Decimal, so that 2.5 us is the float nearest to 0.0000025.
     factor = Decimal(repr(units[unit])) if unit else Decimal(1)
     value = float(Decimal(match.group(1).replace("_", "")) * factor)
@@ -207,3 +226,56 @@ def format_time(time_s: float, digits: int = 4) -> str:
     if time_s == 0:
         return "0 s"
     return _scaled(time_s, [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")], digits)
+
+
+def _exact(value: float, steps: list[tuple[float, str]], parse: Callable[[str], float]) -> str:
+    """Return the shortest text that *parse* reads as exactly *value*."""
+    fitting = [step for step in steps if abs(value) >= step[0]] or steps[-1:]
+    for digits in (6, 9, 12, 15, 17):
+        for scale, unit in fitting[:2]:
+            text = f"{value / scale:.{digits}g} {unit}"
+            if parse(text) == value:
+                return text
+    return f"{value!r} {next(unit for scale, unit in steps if scale == 1)}"
+
+
+def exact_size(size_bytes: int) -> str:
+    """Return a size in the largest unit that holds it exactly; `parse_size` gives it back.
+
+    Examples
+    --------
+    >>> exact_size(26214400), exact_size(25_000_000), exact_size(1000), exact_size(7)
+    ('25 MiB', '25 MB', '1000 B', '7 B')
+    """
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size_bytes and size_bytes % (1 << power) == 0:
+            return f"{size_bytes >> power} {unit}"
+    for scale, unit in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB")):
+        if size_bytes and size_bytes % scale == 0:
+            return f"{size_bytes // scale} {unit}"
+    return f"{size_bytes} B"
+
+
+def exact_rate(rate_Bps: float) -> str:
+    """Return a bandwidth that `parse_rate` gives back exactly.
+
+    Examples
+    --------
+    >>> exact_rate(50e9), exact_rate(1e9 / 3)
+    ('50 GB/s', '333.33333333333331 MB/s')
+    """
+    steps = [(1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")]
+    return _exact(rate_Bps, steps, parse_rate)
+
+
+def exact_time(time_s: float) -> str:
+    """Return a time that `parse_time` gives back exactly.
+
+    Examples
+    --------
+    >>> exact_time(2.5e-6), exact_time(0.0), exact_time(90.0)
+    ('2.5 us', '0 s', '90 s')
+    """
+    if time_s == 0:
+        return "0 s"
+    return _exact(time_s, [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")], parse_time)
