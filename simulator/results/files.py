@@ -1,0 +1,248 @@
+"""CSV, JSON and Markdown files of a result, written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.base.errors import CollsimError, Problem
+from simulator.results.layout import Table
+from simulator.results.model import (
+    FRAME_COLUMNS,
+    Device,
+    LinkEvent,
+    LinkLoad,
+    Provenance,
+    RankTimes,
+    Row,
+    RunResult,
+    TraceEvent,
+    Vertex,
+    row_record,
+)
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "csv_text",
+    "from_mapping",
+    "markdown_text",
+    "read_json",
+    "to_mapping",
+    "write_bytes",
+    "write_csv",
+    "write_json",
+    "write_markdown",
+    "write_text",
+]
+
+SCHEMA_VERSION = 1
+"""Of the JSON file; raised when a field changes its meaning."""
+
+_RECORDS: dict[str, type[Any]] = {
+    "rows": Row,
+    "links": LinkLoad,
+    "trace": TraceEvent,
+    "link_trace": LinkEvent,
+    "vertices": Vertex,
+    "devices": Device,
+}
+
+
+def _refusal(path: Path, error: OSError) -> CollsimError:
+    reason = error.strerror or str(error)
+    return CollsimError(
+        Problem(
+            message=f"cannot write: {reason}",
+            file=str(path),
+            allowed="a file in a folder that exists and may be written",
+        )
+    )
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file so that readers see the old content or the new one, never a part.
+
+    The data go to a temporary file beside the target, which then takes its name.  Targets that
+    are no regular files (``/dev/stdout``, a pipe) are written directly.
+
+    Raises
+    ------
+    CollsimError
+        The folder does not exist or cannot be written, or *path* is a folder.
+    """
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(0, "it is a folder")
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+            return
+        target = Path(os.path.realpath(target))
+        partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            with open(partial, "wb") as stream:
+                stream.write(data)
+            os.replace(partial, target)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise _refusal(Path(path), error) from error
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write text as UTF-8, whole or not at all; see `write_bytes`."""
+    write_bytes(path, text.encode())
+
+
+def _csv_cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    # Twelve digits: more than any model deserves, and free of the noise of s → us.
+    return f"{value:.12g}" if isinstance(value, float) else value
+
+
+def csv_text(result: RunResult) -> str:
+    """Return the rows as CSV with the columns `FRAME_COLUMNS`, LF line ends."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(FRAME_COLUMNS)
+    for row in result.rows:
+        writer.writerow([_csv_cell(value) for value in row_record(row).values()])
+    return buffer.getvalue()
+
+
+def write_csv(result: RunResult, path: str | os.PathLike[str]) -> None:
+    """Write `csv_text` to a file."""
+    write_text(path, csv_text(result))
+
+
+def _plain(value: Any) -> Any:
+    """Return *value* as what JSON knows; numbers that are not finite become null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy arrays and scalars inside scenarios and args
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, str | int | float | None):
+        return value
+    return str(value)
+
+
+def to_mapping(result: RunResult, *, trace: bool = True) -> dict[str, Any]:
+    """Return a result as plain mappings, lists, numbers and text.
+
+    Parameters
+    ----------
+    result
+        What to convert.
+    trace
+        Include the intervals; they can be a hundred times larger than the rest.
+    """
+    mapping = {"schema_version": SCHEMA_VERSION, **_plain(result)}
+    for shown, row in zip(mapping["rows"], result.rows, strict=True):
+        shown["percent_of_bound"] = _plain(row.percent_of_bound)
+    if not trace:
+        mapping["trace"] = mapping["link_trace"] = []
+    return mapping
+
+
+def write_json(result: RunResult, path: str | os.PathLike[str], *, trace: bool = False) -> None:
+    """Write a result with its provenance as JSON (SI units, names as in `RunResult`)."""
+    text = json.dumps(to_mapping(result, trace=trace), indent=1, allow_nan=False)
+    write_text(path, text + "\n")
+
+
+def _record(kind: type[Any], mapping: Mapping[str, Any]) -> Any:
+    values = {item.name: mapping[item.name] for item in fields(kind) if item.name in mapping}
+    for item in fields(kind):
+        if item.type == "float" and values.get(item.name, 0.0) is None:
+            values[item.name] = math.nan  # JSON has no other word for "not finite" than null
+    return kind(**values)
+
+
+def from_mapping(mapping: Mapping[str, Any]) -> RunResult:
+    """Return the result that `to_mapping` described.
+
+    Raises
+    ------
+    CollsimError
+        Another schema version, or fields missing.
+    """
+    found = mapping.get("schema_version")
+    if found != SCHEMA_VERSION:
+        raise CollsimError(
+            Problem(
+                message=f"result of schema version {found!r}",
+                key="schema_version",
+                allowed=str(SCHEMA_VERSION),
+            )
+        )
+    try:
+        parts: dict[str, Any] = {
+            name: tuple(_record(kind, item) for item in mapping.get(name, ()))
+            for name, kind in _RECORDS.items()
+        }
+        ranks = mapping.get("ranks")
+        return RunResult(
+            title=mapping["title"],
+            provenance=_record(Provenance, mapping["provenance"]),
+            ranks=None
+            if ranks is None
+            else RankTimes(**{key: tuple(value) for key, value in ranks.items()}),
+            warnings=tuple(mapping.get("warnings", ())),
+            notes=tuple(mapping.get("notes", ())),
+            **parts,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CollsimError(f"not a result of collsim: {error}") from error
+
+
+def read_json(path: str | os.PathLike[str]) -> RunResult:
+    """Return the result written by `write_json`.
+
+    Raises
+    ------
+    CollsimError
+        The file cannot be read, is not JSON, or is not a result.
+    """
+    try:
+        mapping = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        message = f"cannot read: {error.strerror or error}"
+        raise CollsimError(Problem(message=message, file=str(path))) from error
+    except ValueError as error:
+        raise CollsimError(Problem(message=f"not JSON: {error}", file=str(path))) from error
+    if not isinstance(mapping, dict):
+        raise CollsimError(Problem(message="not a result of collsim", file=str(path)))
+    return from_mapping(mapping)
+
+
+def markdown_text(result: RunResult, table: Table) -> str:
+    """Return a table under the result's title, with warnings, notes and provenance."""
+    made = result.provenance
+    parts = [f"## {result.title}", table.markdown()]
+    if result.warnings:
+        parts.append("\n".join(f"> **Warning:** {text}" for text in result.warnings))
+    if result.notes:
+        parts.append("\n".join(f"- {text}" for text in result.notes))
+    seed = "" if made.seed is None else f", seed {made.seed}"
+    parts.append(f"Predicted by collsim {made.version}{seed}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def write_markdown(result: RunResult, table: Table, path: str | os.PathLike[str]) -> None:
+    """Write `markdown_text` to a file."""
+    write_text(path, markdown_text(result, table))
