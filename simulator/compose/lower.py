@@ -1,0 +1,233 @@
+"""Lowering: a schedule, the fabric's routes and a cost profile become the engine's arrays.
+
+This is the only place where the three meet.  Connections are the schedule's (source, destination)
+pairs, one per channel or one per pair as the profile says; their routes come from the router, the
+wire bytes per payload byte from the links' efficiencies and the protocol, the latency from the
+links and the profile's alpha.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.collectives.schedule import Schedule, Stage
+from simulator.costs.profile import CostProfile
+from simulator.engine.traffic import Collective, Connections, Messages, StageTraffic
+from simulator.fabric.fabric import Fabric
+from simulator.fabric.model import LINK_KINDS, VERTEX_KINDS, Routes
+from simulator.fabric.routing import Router
+
+__all__ = ["Lowering", "PairCosts"]
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+_NETWORK_KINDS = ("infiniband", "roce", "ethernet", "slingshot", "efa")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairCosts:
+    """Routes and costs of pairs of slots; arrays over pairs or (CSR) over their links."""
+
+    routes: Routes
+    weight: FloatArray
+    """Wire bytes per payload byte on each link of `routes`."""
+    latency_s: FloatArray
+    path_kind: IntArray
+    """Index into `simulator.costs.profile.PATH_KINDS`."""
+    rate_Bps: FloatArray
+    """Payload rate of the pair alone on its route."""
+
+
+class Lowering:
+    """Turns schedules into engine traffic on one fabric, one router and one profile.
+
+    Routes are kept between calls: a sweep over sizes routes each pattern once.
+    """
+
+    def __init__(self, fabric: Fabric, router: Router, profile: CostProfile) -> None:
+        self.fabric = fabric
+        self.router = router
+        self.profile = profile
+        self._routes: dict[bytes, Routes] = {}
+        self._efficiency = np.array([profile.efficiency[kind] for kind in LINK_KINDS])
+        kinds = np.asarray(fabric.link_kind)
+        self._is_network = np.isin(kinds, [LINK_KINDS.index(kind) for kind in _NETWORK_KINDS])
+        self._is_pcie = np.isin(kinds, [LINK_KINDS.index(kind) for kind in ("pcie", "upi")])
+        self._is_xgmi = kinds == LINK_KINDS.index("xgmi")
+        self._enters_cpu = np.asarray(fabric.vertex_kind)[fabric.link_dst] == VERTEX_KINDS.index(
+            "cpu"
+        )
+
+    def collective(
+        self,
+        schedule: Schedule,
+        group: IntArray,
+        *,
+        protocol: str,
+        name: str,
+        signature: tuple[object, ...],
+        router: Router | None = None,
+    ) -> Collective:
+        """Return the engine's form of one call.
+
+        Parameters
+        ----------
+        schedule
+            Over slots 0 … n−1, virtual ranks beyond.
+        group
+            Global ranks of the slots, shape (n,).
+        protocol
+            Name of a protocol of the profile.
+        name, signature
+            As in `Collective`.
+        router
+            Other routes than usual (after a failure).
+        """
+        packing = self.profile.protocols[protocol]
+        connections, inverse = self._connections(schedule, group, protocol, router or self.router)
+        stages: list[StageTraffic] = []
+        first = 0
+        for stage in schedule.stages:
+            edges = len(stage.src)
+            stages.append(
+                StageTraffic(
+                    name=stage.name,
+                    connection=inverse[first : first + edges],
+                    channel=stage.channel,
+                    n_steps=stage.n_steps,
+                    messages=_messages(schedule, stage),
+                    edge_bytes=stage.edge_bytes,
+                    edge_messages=stage.edge_messages,
+                )
+            )
+            first += edges
+        return Collective(
+            name=name,
+            signature=signature,
+            group=group,
+            n_slots=schedule.world_size + len(schedule.virtual),
+            connections=connections,
+            stages=tuple(stages),
+            launch_s=self.profile.launch_s + packing.extra_launch_s,
+        )
+
+    def pair_costs(
+        self, src_vertex: IntArray, dst_vertex: IntArray, protocol: str, router: Router
+    ) -> PairCosts:
+        """Return routes, weights, latencies and lone rates of pairs of vertices."""
+        key = src_vertex.tobytes() + dst_vertex.tobytes()
+        routes = self._routes.get(key) if router is self.router else None
+        if routes is None:
+            routes = router.routes(src_vertex, dst_vertex)
+            if router is self.router:
+                self._routes[key] = routes
+        share = self.profile.protocols[protocol].payload_share
+        link = routes.link
+        weight = routes.share / (self._efficiency[self.fabric.link_kind[link]] * share)
+        pairs = len(src_vertex)
+        owner = np.repeat(np.arange(pairs), np.diff(routes.indptr))
+
+        def touches(flag: NDArray[np.bool_]) -> NDArray[np.bool_]:
+            return np.bincount(owner, weights=flag[link], minlength=pairs) > 0
+
+        kind = np.zeros(pairs, dtype=np.int64)
+        kind[touches(self._is_xgmi)] = 1
+        kind[touches(self._is_pcie)] = 2
+        kind[touches(self._enters_cpu)] = 3
+        kind[touches(self._is_network)] = 4
+        alpha = np.array(
+            [
+                self.profile.alpha_s[path, protocol]
+                for path in ("nvlink", "xgmi", "pcie", "host", "network")
+            ]
+        )
+        per_link = self.fabric.capacity_Bps[link] / weight
+        rate = np.full(pairs, np.inf)
+        np.minimum.at(rate, owner, per_link)
+        return PairCosts(
+            routes=routes,
+            weight=weight,
+            latency_s=routes.latency_s + alpha[kind],
+            path_kind=kind,
+            rate_Bps=rate,
+        )
+
+    def _connections(
+        self, schedule: Schedule, group: IntArray, protocol: str, router: Router
+    ) -> tuple[Connections, IntArray]:
+        """Return the connections, and for each edge of all stages in order its connection."""
+        slots = schedule.world_size + len(schedule.virtual)
+        stages = schedule.stages
+        empty = np.zeros(0, dtype=np.int64)
+        src = np.concatenate([stage.src for stage in stages]) if stages else empty
+        dst = np.concatenate([stage.dst for stage in stages]) if stages else empty
+        channel = np.concatenate([stage.channel for stage in stages]) if stages else empty
+        pair_key = src * slots + dst
+        pairs, pair_of_edge = np.unique(pair_key, return_inverse=True)
+        vertex = np.empty(slots, dtype=np.int64)
+        vertex[: schedule.world_size] = self.fabric.gpu_vertex[group]
+        for offset, switch in enumerate(schedule.virtual):
+            members = group[np.asarray(switch.members)]
+            vertex[schedule.world_size + offset] = self.fabric.switch_vertex(switch.kind, members)
+        costs = self.pair_costs(vertex[pairs // slots], vertex[pairs % slots], protocol, router)
+        if not self.profile.per_channel:
+            return self._build(
+                pairs, slots, np.arange(len(pairs)), costs, np.full(len(pairs), np.inf)
+            ), pair_of_edge
+        channels = schedule.n_channels
+        key, inverse = np.unique(pair_of_edge * channels + channel, return_inverse=True)
+        pair = key // channels
+        sharing = np.bincount(pair, minlength=len(pairs))
+        cap = (costs.rate_Bps / np.maximum(sharing, 1))[pair]
+        return self._build(pairs, slots, pair, costs, cap), inverse
+
+    @staticmethod
+    def _build(
+        pairs: IntArray, slots: int, pair: IntArray, costs: PairCosts, cap: FloatArray
+    ) -> Connections:
+        """Repeat the pairs' routes for each connection."""
+        indptr = costs.routes.indptr
+        if len(pair) == len(pairs):
+            link, weight, new_indptr = costs.routes.link, costs.weight, indptr
+        else:
+            length = np.diff(indptr)[pair]
+            new_indptr = np.concatenate([[0], np.cumsum(length)])
+            position = np.arange(new_indptr[-1]) - np.repeat(new_indptr[:-1] - indptr[pair], length)
+            link, weight = costs.routes.link[position], costs.weight[position]
+        return Connections(
+            src=pairs[pair] // slots,
+            dst=pairs[pair] % slots,
+            indptr=new_indptr,
+            link=link,
+            weight=weight,
+            latency_s=costs.latency_s[pair],
+            max_rate_Bps=cap,
+        )
+
+
+def _messages(schedule: Schedule, stage: Stage) -> Callable[[int], Messages]:
+    """Return the generator of a stage's messages: pieces on one edge travel as one message."""
+    if stage.uniform_step_bytes is not None:
+        uniform = Messages(edge=None, size_bytes=float(stage.uniform_step_bytes))
+        return lambda _index: uniform
+    n_edges = len(stage.src)
+
+    def messages(index: int) -> Messages:
+        step = stage.step(index)
+        count = np.broadcast_to(np.asarray(step.count), np.shape(step.start))
+        size = schedule.chunks.size_bytes(step.start, count)
+        if isinstance(step.edge, slice):
+            return Messages(edge=None, size_bytes=size)
+        edge = np.asarray(step.edge)
+        if len(edge) > 1 and not bool(np.all(edge[1:] > edge[:-1])):
+            total = np.bincount(edge, weights=size, minlength=n_edges)
+            edge = np.unique(edge)
+            size = total[edge]
+        return Messages(edge=edge, size_bytes=size)
+
+    return messages

@@ -1,0 +1,206 @@
+"""Cost profiles: the constants of a communication library, as data with a source for each.
+
+A message of m bytes over a route costs ``alpha + m / rate``: alpha by the kind of path and the
+protocol, rate from the links' physical payload rates times their efficiency times the protocol's
+share of payload.  A call costs a launch before its first message.  Not modelled here: which
+algorithm a library's own tuning model would choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from simulator.base.errors import CalibrationError, Problem, nearest, unknown_name
+from simulator.base.units import parse_fraction, parse_time
+
+__all__ = ["PATH_KINDS", "CostProfile", "Protocol", "load_profile", "profile_names"]
+
+PATH_KINDS = ("nvlink", "xgmi", "pcie", "host", "network")
+"""Kinds of path by their weakest part: all NVLink, all xGMI, PCIe, through a CPU, network."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """How a protocol packs data."""
+
+    name: str
+    payload_share: float
+    """Data bytes per wire byte on a GPU-to-GPU connection."""
+    extra_launch_s: float
+    """Added to the call's launch time."""
+    bytes_per_channel: int
+    """A further channel is used only when each has at least this many bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostProfile:
+    """All constants of one profile."""
+
+    name: str
+    summary: str
+    reference: str
+    launch_s: float
+    protocols: Mapping[str, Protocol]
+    efficiency: Mapping[str, float]
+    """Payload rate over physical rate, by link kind."""
+    alpha_s: Mapping[tuple[str, str], float]
+    """Time per message beside the links' own latency, by (path kind, protocol)."""
+    candidates: Mapping[str, tuple[str, ...]]
+    """Algorithms that ``auto`` chooses from, by collective."""
+    channel_table: Mapping[str, Any]
+    """Channels by interconnect of the node and GPU generation."""
+    per_channel: bool
+    """True: each channel of a pair of ranks is a connection of its own and moves its share of
+    the pair's rate.  False: the channels of a pair take turns on one connection."""
+    sources: Mapping[str, str]
+    """Source of each constant, by dotted key."""
+
+    def channels(self, interconnect: str, generation: str) -> int:
+        """Return the largest number of channels of a call.
+
+        Parameters
+        ----------
+        interconnect
+            ``nvswitch``, ``mesh`` (direct NVLink or xGMI) or ``pcie``.
+        generation
+            GPU generation, such as ``hopper``; an unlisted one counts as the newest listed.
+        """
+        entry = self.channel_table[interconnect]
+        if isinstance(entry, int):
+            return entry
+        return int(entry.get(generation, list(entry.values())[-1]))
+
+    def channels_for(self, protocol: str, size_bytes: int, most: int) -> int:
+        """Return how many channels a call of this size uses: one per `bytes_per_channel`.
+
+        NCCL lowers the channel count while each channel would get less than threads × bytes per
+        thread (NCCL 2.21 src/enqueue.cc getChannnelThreadInfo).
+        """
+        least = self.protocols[protocol].bytes_per_channel
+        return max(1, min(most, size_bytes // least))
+
+    def with_overrides(self, overrides: Mapping[str, object]) -> CostProfile:
+        """Return a profile with single constants replaced.
+
+        Parameters
+        ----------
+        overrides
+            Dotted key → value with unit: ``links.nvlink.efficiency``, ``paths.network.Simple``,
+            ``launch.time``, ``protocols.LL.payload_share``.
+
+        Raises
+        ------
+        CalibrationError
+            Unknown key, with the nearest one.
+        """
+        if not overrides:
+            return self
+        efficiency, alpha = dict(self.efficiency), dict(self.alpha_s)
+        protocols, launch_s = dict(self.protocols), self.launch_s
+        for key, value in overrides.items():
+            match key.split("."):
+                case ["launch", "time"]:
+                    launch_s = parse_time(value)
+                case ["links", kind, "efficiency"] if kind in efficiency:
+                    efficiency[kind] = _share(key, value)
+                case ["paths", kind, protocol] if (kind, protocol) in alpha:
+                    alpha[kind, protocol] = parse_time(value)
+                case ["protocols", name, "payload_share"] if name in protocols:
+                    protocols[name] = replace(protocols[name], payload_share=_share(key, value))
+                case _:
+                    known = self.keys()
+                    raise CalibrationError(
+                        Problem(
+                            key=f"costs.{key}",
+                            message=f"profile {self.name!r} has no constant {key!r}",
+                            allowed="launch.time, links.KIND.efficiency, paths.KIND.PROTOCOL, "
+                            "protocols.NAME.payload_share",
+                            suggestion=nearest(key, known),
+                        )
+                    )
+        return replace(
+            self, efficiency=efficiency, alpha_s=alpha, protocols=protocols, launch_s=launch_s
+        )
+
+    def keys(self) -> list[str]:
+        """Return the dotted keys that `with_overrides` accepts."""
+        return [
+            "launch.time",
+            *(f"links.{kind}.efficiency" for kind in self.efficiency),
+            *(f"paths.{kind}.{protocol}" for kind, protocol in self.alpha_s),
+            *(f"protocols.{name}.payload_share" for name in self.protocols),
+        ]
+
+
+def _share(key: str, value: object) -> float:
+    share = parse_fraction(value)
+    if not 0 < share <= 1:
+        raise CalibrationError(
+            Problem(
+                key=f"costs.{key}", message=f"{value!r} is out of range", allowed="0 < share ≤ 1"
+            )
+        )
+    return share
+
+
+def profile_names() -> list[str]:
+    """Return the names of the shipped profiles, sorted."""
+    folder = resources.files("simulator.costs") / "profiles"
+    return sorted(item.name[:-5] for item in folder.iterdir() if item.name.endswith(".yaml"))
+
+
+@cache
+def load_profile(name: str) -> CostProfile:
+    """Return a shipped profile; an unknown name raises CalibrationError.
+
+    Examples
+    --------
+    >>> load_profile("ideal").launch_s
+    0.0
+    """
+    if name not in profile_names():
+        raise CalibrationError(unknown_name("cost profile", name, profile_names()))
+    text = (resources.files("simulator.costs") / "profiles" / f"{name}.yaml").read_text("utf-8")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return _build(yaml.load(text, Loader=loader))
+
+
+def _build(data: dict[str, Any]) -> CostProfile:
+    protocols = {
+        name: Protocol(
+            name=name,
+            payload_share=float(entry["payload_share"]),
+            extra_launch_s=parse_time(entry["extra_launch"]),
+            bytes_per_channel=int(entry["threads"]) * int(entry["bytes_per_thread"]),
+        )
+        for name, entry in data["protocols"].items()
+    }
+    sources = {"launch.time": data["launch"]["source"], "channels": data["channels"]["source"]}
+    sources["connections"] = data["connections"]["source"]
+    sources |= {f"protocols.{name}": entry["source"] for name, entry in data["protocols"].items()}
+    sources |= {f"links.{kind}": entry["source"] for kind, entry in data["links"].items()}
+    sources |= {f"paths.{kind}": entry["source"] for kind, entry in data["paths"].items()}
+    return CostProfile(
+        name=data["name"],
+        summary=data["summary"],
+        reference=data["reference"],
+        launch_s=parse_time(data["launch"]["time"]),
+        protocols=protocols,
+        efficiency={kind: float(entry["efficiency"]) for kind, entry in data["links"].items()},
+        alpha_s={
+            (kind, protocol): parse_time(value)
+            for kind, entry in data["paths"].items()
+            for protocol, value in entry.items()
+            if protocol != "source"
+        },
+        candidates={key: tuple(value) for key, value in data["algorithms"].items()},
+        channel_table=data["channels"],
+        per_channel=bool(data["connections"]["per_channel"]),
+        sources=sources,
+    )
