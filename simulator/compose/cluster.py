@@ -1,0 +1,136 @@
+"""A cluster ready for calls: fabric, router, profile, and what has been routed so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.base.errors import Problem, ScheduleError, unknown_name
+from simulator.collectives.call import Call, Layout
+from simulator.collectives.registry import get_algorithm
+from simulator.collectives.schedule import Schedule
+from simulator.compose.layout import interconnect, layout_for
+from simulator.compose.lower import Lowering
+from simulator.costs.profile import CostProfile
+from simulator.engine.traffic import Collective, Network
+from simulator.fabric.fabric import Fabric
+from simulator.fabric.model import NodeTemplate
+from simulator.fabric.routing import Router
+
+__all__ = ["Choice", "Cluster"]
+
+IntArray = NDArray[np.int64]
+
+_SWITCH_ALGORITHMS = ("nvls", "nvls_tree")
+_SWITCH_GENERATIONS = ("hopper", "blackwell")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """How one call is carried out."""
+
+    algorithm: str
+    protocol: str
+    n_channels: int
+
+
+class Cluster:
+    """Fabric, routes and costs of one variant of a scenario.
+
+    Parameters
+    ----------
+    fabric
+        All nodes and the network.
+    router
+        Routes on it.
+    profile
+        Cost constants.
+    """
+
+    def __init__(self, fabric: Fabric, router: Router, profile: CostProfile) -> None:
+        self.fabric = fabric
+        self.profile = profile
+        self.lowering = Lowering(fabric, router, profile)
+        self.network = Network(capacity_Bps=fabric.capacity_Bps, link_name=fabric.link_name)
+        self._layouts: dict[tuple[bytes, int], Layout] = {}
+
+    @property
+    def n_gpus(self) -> int:
+        """Number of GPUs in the cluster."""
+        return len(self.fabric.gpu_vertex)
+
+    def template_of(self, rank: int) -> NodeTemplate:
+        """Return the node preset that holds a GPU."""
+        return self.fabric.templates[int(self.fabric.node_of_gpu[rank])]
+
+    def group_nodes(self, group: IntArray) -> int:
+        """Return how many nodes a group of global ranks touches."""
+        return len(np.unique(self.fabric.node_of_gpu[group]))
+
+    def layout(self, group: IntArray, n_channels: int) -> Layout:
+        """Return where the ranks of a group sit and the orders of its rings and chains."""
+        key = (group.tobytes(), n_channels)
+        if key not in self._layouts:
+            self._layouts[key] = layout_for(
+                self.fabric.templates,
+                np.asarray(self.fabric.node_of_gpu[group], dtype=np.int64),
+                np.asarray(self.fabric.local_of_gpu[group], dtype=np.int64),
+                n_channels,
+            )
+        return self._layouts[key]
+
+    def most_channels(self, group: IntArray) -> int:
+        """Return the profile's channel count for a group, before the size lowers it."""
+        template = self.template_of(int(group[0]))
+        alone = self.group_nodes(group) == len(group)
+        kind = "network_min" if alone and len(group) > 1 else interconnect(template)
+        return self.profile.channels(kind, template.gpu.generation)
+
+    def check_algorithm(self, collective: str, name: str, group: IntArray) -> None:
+        """Raise ScheduleError when the group's hardware cannot run the algorithm."""
+        get_algorithm(collective, name)
+        if name not in _SWITCH_ALGORITHMS:
+            return
+        template = self.template_of(int(group[0]))
+        reduces = template.gpu.generation in _SWITCH_GENERATIONS
+        if interconnect(template) != "nvswitch" or not reduces:
+            raise ScheduleError(
+                Problem(
+                    message=f"{name} needs NVSwitches that reduce, which {template.name} "
+                    f"({template.gpu.name}) does not have",
+                    allowed="nodes of Hopper or Blackwell GPUs with NVSwitch",
+                )
+            )
+
+    def schedule(self, call: Call, group: IntArray, choice: Choice) -> Schedule:
+        """Return the schedule of a call; ScheduleError when the algorithm refuses it."""
+        self.check_algorithm(call.collective, choice.algorithm, group)
+        entry = get_algorithm(call.collective, choice.algorithm)
+        return entry.function(call, self.layout(group, choice.n_channels))
+
+    def collective(
+        self,
+        call: Call,
+        group: Sequence[int] | IntArray,
+        choice: Choice,
+        *,
+        name: str | None = None,
+        router: Router | None = None,
+    ) -> Collective:
+        """Return the engine's form of a call on a group of global ranks."""
+        ranks = np.asarray(group, dtype=np.int64)
+        if choice.protocol not in self.profile.protocols:
+            raise ScheduleError(
+                unknown_name("protocol", choice.protocol, self.profile.protocols)
+            )
+        return self.lowering.collective(
+            self.schedule(call, ranks, choice),
+            ranks,
+            protocol=choice.protocol,
+            name=name or f"{call.collective} {choice.algorithm} {choice.protocol}",
+            signature=(call.collective, call.size_bytes, call.root, call.element_bytes),
+            router=router,
+        )
