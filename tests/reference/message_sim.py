@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import simpy
+from simpy.events import EventPriority
 
 from simulator.engine.traffic import (
     Collective,
@@ -104,7 +105,7 @@ class _EndOfInstant(simpy.Event):
         super().__init__(env)
         self._ok, self._value = True, None
         self.callbacks.append(callback)
-        env.schedule(self, priority=2)  # SimPy's URGENT is 0, its NORMAL is 1
+        env.schedule(self, priority=EventPriority(2))  # SimPy's URGENT is 0, its NORMAL is 1
 
 
 class _Wire:
