@@ -33,6 +33,7 @@ __all__ = [
     "csv_text",
     "from_mapping",
     "markdown_text",
+    "plain",
     "read_json",
     "to_mapping",
     "write_bytes",
@@ -124,16 +125,16 @@ def write_csv(result: RunResult, path: str | os.PathLike[str]) -> None:
     write_text(path, csv_text(result))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return *value* as what JSON knows; numbers that are not finite become null."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if hasattr(value, "tolist"):  # numpy arrays and scalars inside scenarios and args
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, str | int | float | None):
@@ -151,9 +152,9 @@ def to_mapping(result: RunResult, *, trace: bool = True) -> dict[str, Any]:
     trace
         Include the intervals; they can be a hundred times larger than the rest.
     """
-    mapping = {"schema_version": SCHEMA_VERSION, **_plain(result)}
+    mapping = {"schema_version": SCHEMA_VERSION, **plain(result)}
     for shown, row in zip(mapping["rows"], result.rows, strict=True):
-        shown["percent_of_bound"] = _plain(row.percent_of_bound)
+        shown["percent_of_bound"] = plain(row.percent_of_bound)
     if not trace:
         mapping["trace"] = mapping["link_trace"] = []
     return mapping

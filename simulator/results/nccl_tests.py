@@ -13,7 +13,7 @@ on integers apart from this table, hence 0 in ``#wrong``; ``checked=False`` prin
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from simulator.results.model import Device, Row, RunResult
 
@@ -69,7 +69,7 @@ def _line(row: Row, checked: bool) -> str:
 def _step(rows: Sequence[Row]) -> str:
     """Return the step as nccl-tests writes it: a factor, or bytes where differences are equal."""
     sizes = sorted({row.size_bytes for row in rows})
-    if len(sizes) > 2 and len({b - a for a, b in zip(sizes, sizes[1:], strict=False)}) == 1:
+    if len(sizes) > 2 and len({b - a for a, b in pairwise(sizes)}) == 1:
         return f"{sizes[1] - sizes[0]}(bytes)"
     factor = round(sizes[1] / sizes[0]) if len(sizes) > 1 and sizes[0] else 2
     return f"{factor}(factor)"

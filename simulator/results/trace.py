@@ -18,7 +18,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator.results.files import write_bytes
+from simulator.results.files import plain, write_bytes
 from simulator.results.model import LinkEvent, RunResult, TraceEvent
 
 __all__ = ["kernel_name", "trace_mapping", "write_trace"]
@@ -234,7 +234,7 @@ def write_trace(result: RunResult, path: str | os.PathLike[str]) -> None:
     CollsimError
         The file cannot be written.
     """
-    data = json.dumps(trace_mapping(result), separators=(",", ":")).encode()
+    data = json.dumps(plain(trace_mapping(result)), separators=(",", ":"), allow_nan=False).encode()
     if os.fspath(path).endswith(".gz"):
         data = gzip.compress(data, mtime=0)
     write_bytes(path, data)
