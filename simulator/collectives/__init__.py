@@ -1,1 +1,42 @@
-"""Collectives: what they must achieve, and the schedules that achieve it."""
+"""Collectives: what they must achieve, and the schedules that achieve it.
+
+Importing the package registers every algorithm; one file per family.
+"""
+
+from simulator.collectives import (  # noqa: F401, imported for their registrations
+    barrier,
+    binomial,
+    bruck,
+    direct,
+    halving_doubling,
+    naive,
+    pat,
+    ring,
+    tree,
+)
+from simulator.collectives.call import Call, Layout
+from simulator.collectives.registry import (
+    Algorithm,
+    algorithm,
+    algorithms,
+    collectives,
+    get_algorithm,
+    make_schedule,
+)
+from simulator.collectives.schedule import ChunkMap, Schedule, Stage, Step, VirtualRank
+
+__all__ = [
+    "Algorithm",
+    "Call",
+    "ChunkMap",
+    "Layout",
+    "Schedule",
+    "Stage",
+    "Step",
+    "VirtualRank",
+    "algorithm",
+    "algorithms",
+    "collectives",
+    "get_algorithm",
+    "make_schedule",
+]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.base.errors import ScheduleError
+from simulator.base.errors import Problem, ScheduleError
 
 __all__ = ["Call", "Layout"]
 
@@ -19,7 +19,8 @@ class Call:
     Raises
     ------
     ScheduleError
-        World size below 1, negative size, or a root outside the world.
+        World size below 1, negative size, a root outside the world, or uneven counts that do not
+        fit the collective, the world or the size.
     """
 
     collective: str
@@ -47,6 +48,43 @@ class Call:
             raise ScheduleError(
                 f"root {self.root} is outside the world: ranks are 0 … {self.world_size - 1}"
             )
+        if self.element_bytes < 1:
+            raise ScheduleError(f"elements of {self.element_bytes} B: at least 1 B is needed")
+        if self.counts_bytes is not None:
+            self._check_counts(self.counts_bytes)
+
+    def _check_counts(self, counts: NDArray[np.int64]) -> None:
+        n = self.world_size
+        if self.collective == "all_to_allv":
+            shape: tuple[int, ...] = (n, n)
+            total = int(counts.sum()) // n
+        elif self.collective in ("all_gather", "reduce_scatter", "gather", "scatter"):
+            shape = (n,)
+            total = int(counts.sum())
+        else:
+            raise ScheduleError(
+                Problem(
+                    message=f"{self.collective} takes no uneven counts",
+                    allowed="all_gather, all_to_allv, gather, reduce_scatter, scatter",
+                )
+            )
+        if counts.shape != shape:
+            raise ScheduleError(
+                Problem(
+                    message=f"counts of shape {counts.shape} for {self.collective} of {n} ranks",
+                    allowed=f"shape {shape}",
+                )
+            )
+        if counts.min() < 0:
+            raise ScheduleError(f"count {int(counts.min())} B is negative")
+        if total != self.size_bytes:
+            raise ScheduleError(
+                Problem(
+                    message=f"the counts make {total} B, the size is {self.size_bytes} B",
+                    allowed="a size equal to the sum of the counts (divided by the world size for "
+                    "all_to_allv)",
+                )
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +107,35 @@ class Layout:
     pipeline_bytes: int = 512 * 1024
     """Target chunk of pipelined algorithms (trees, chains)."""
 
+    def __post_init__(self) -> None:
+        n = self.world_size
+        if self.n_channels < 1:
+            raise ScheduleError(f"{self.n_channels} channels: at least one is needed")
+        if self.pipeline_bytes < 1:
+            raise ScheduleError(f"pipeline chunk of {self.pipeline_bytes} B: at least 1 B")
+        if self.nodes is not None:
+            steps = np.diff(self.nodes)
+            if (
+                self.nodes.shape != (n,)
+                or self.nodes[0] != 0
+                or (len(steps) and (steps.min() < 0 or steps.max() > 1))
+            ):
+                raise ScheduleError(
+                    Problem(
+                        message="the node of each rank is not given as 0, 0, …, 1, 1, …",
+                        allowed=f"{n} numbers from 0 that grow by 0 or 1",
+                    )
+                )
+        for what, orders in (("ring", self.rings), ("chain", self.chains)):
+            if orders is not None:
+                _check_orders(what, orders, n)
+        if self.chains is not None and self.nodes is not None:
+            moved = (self.nodes[self.chains] != self.nodes).any(axis=1)
+            if moved.any():
+                raise ScheduleError(
+                    f"chain {int(np.argmax(moved))} does not list the ranks node by node"
+                )
+
     @property
     def node_of_rank(self) -> NDArray[np.int64]:
         """Node of each rank, shape (world_size,)."""
@@ -78,3 +145,51 @@ class Layout:
     def n_nodes(self) -> int:
         """Number of nodes."""
         return 1 if self.nodes is None else int(self.nodes[-1]) + 1
+
+    @property
+    def node_starts(self) -> NDArray[np.int64]:
+        """First rank of each node and the world size, shape (n_nodes + 1,)."""
+        return np.searchsorted(self.node_of_rank, np.arange(self.n_nodes + 1)).astype(np.int64)
+
+    @property
+    def ranks_per_node(self) -> int | None:
+        """Ranks on every node, or None when nodes differ."""
+        sizes = np.diff(self.node_starts)
+        return int(sizes[0]) if (sizes == sizes[0]).all() else None
+
+    def ring_orders(self, n_channels: int | None = None) -> NDArray[np.int64]:
+        """Return the rank order of each channel's ring, shape (n_channels, world_size).
+
+        More channels than orders reuse the orders from the first on.
+        """
+        return self._orders(self.rings, n_channels)
+
+    def chain_orders(self, n_channels: int | None = None) -> NDArray[np.int64]:
+        """Return the in-node order of each channel, shape (n_channels, world_size)."""
+        return self._orders(self.chains, n_channels)
+
+    def _orders(
+        self, orders: NDArray[np.int64] | None, n_channels: int | None
+    ) -> NDArray[np.int64]:
+        count = self.n_channels if n_channels is None else n_channels
+        if orders is None:
+            orders = np.arange(self.world_size, dtype=np.int64)[None, :]
+        if len(orders) == count:
+            return orders
+        return np.asarray(orders[np.arange(count) % len(orders)])
+
+
+def _check_orders(what: str, orders: NDArray[np.int64], n: int) -> None:
+    if orders.ndim != 2 or len(orders) == 0 or orders.shape[1] != n:
+        raise ScheduleError(
+            Problem(
+                message=f"{what} orders of shape {orders.shape}",
+                allowed=f"one row of {n} ranks per channel",
+            )
+        )
+    for channel, row in enumerate(orders):
+        seen = np.bincount(row, minlength=n) if row.min() >= 0 else row[:0]
+        if len(seen) != n or (seen != 1).any():
+            raise ScheduleError(
+                f"{what} {channel} does not visit each of the ranks 0 … {n - 1} exactly once"
+            )

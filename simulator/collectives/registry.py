@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from simulator.base.errors import Problem, ScheduleError, nearest
 from simulator.collectives.call import Call, Layout
-from simulator.collectives.schedule import Schedule
+from simulator.collectives.schedule import ChunkMap, Schedule
 
-__all__ = ["Algorithm", "algorithm", "algorithms", "collectives", "get_algorithm"]
+__all__ = ["Algorithm", "algorithm", "algorithms", "collectives", "get_algorithm", "make_schedule"]
 
 
 class AlgorithmFunction(Protocol):
@@ -38,7 +39,11 @@ _TABLE: dict[tuple[str, str], Algorithm] = {}
 def algorithm(
     collective: str, name: str, *, summary: str, reference: str, formula: str
 ) -> Callable[[AlgorithmFunction], AlgorithmFunction]:
-    """Register a function as algorithm *name* of *collective*; a duplicate raises ValueError."""
+    """Register a function as algorithm *name* of *collective*; a duplicate raises ValueError.
+
+    The table holds the function behind `_guard`, so that an algorithm need not care about a
+    world of one rank or a layout of another world.
+    """
 
     def add(function: AlgorithmFunction) -> AlgorithmFunction:
         if (collective, name) in _TABLE:
@@ -46,7 +51,7 @@ def algorithm(
         _TABLE[collective, name] = Algorithm(
             collective=collective,
             name=name,
-            function=function,
+            function=_guard(collective, name, function),
             summary=summary,
             reference=reference,
             formula=formula,
@@ -54,6 +59,58 @@ def algorithm(
         return function
 
     return add
+
+
+def _guard(collective: str, name: str, function: AlgorithmFunction) -> AlgorithmFunction:
+    """Return *function* with its call and layout checked and a world of one rank answered."""
+
+    @functools.wraps(function)
+    def checked(call: Call, layout: Layout) -> Schedule:
+        if call.collective != collective:
+            raise ScheduleError(f"{name} of {collective} was given a call of {call.collective}")
+        if call.world_size != layout.world_size:
+            raise ScheduleError(
+                f"the call has {call.world_size} ranks, the layout {layout.world_size}"
+            )
+        if call.world_size == 1:
+            return Schedule(
+                collective=collective,
+                algorithm=name,
+                world_size=1,
+                chunks=ChunkMap(n_chunks=1, uniform_bytes=call.size_bytes),
+                n_channels=1,
+                stages=(),
+            )
+        return function(call, layout)
+
+    return checked
+
+
+def make_schedule(call: Call, name: str, layout: Layout | None = None) -> Schedule:
+    """Return the schedule of algorithm *name* for a call.
+
+    Parameters
+    ----------
+    call
+        What is called.
+    name
+        Algorithm, such as ``ring``.
+    layout
+        Where the ranks sit; None: one node, rank order, one channel.
+
+    Raises
+    ------
+    ScheduleError
+        Unknown collective or algorithm, or a call that the algorithm cannot do.
+
+    Examples
+    --------
+    >>> call = Call(collective="all_reduce", world_size=4, size_bytes=1024)
+    >>> make_schedule(call, "ring").n_steps
+    6
+    """
+    entry = get_algorithm(call.collective, name)
+    return entry.function(call, Layout(world_size=call.world_size) if layout is None else layout)
 
 
 def collectives() -> list[str]:

@@ -37,19 +37,43 @@ class ChunkMap:
     uniform_bytes: int | None = None
     """Size of every chunk when all are equal; then nothing of length `n_chunks` is held."""
     offset_bytes: IntArray | None = None
-    """Borders, shape (n_chunks + 1,), when sizes differ."""
+    """Borders, when sizes differ: shape (period + 1,), where the sizes repeat after *period*
+    chunks and *period* divides `n_chunks` (mostly it is `n_chunks`)."""
+    part: IntArray | None = None
+    """Part of the specification that each chunk belongs to, shape (n_chunks,); None: the parts
+    follow each other, ``chunk // (n_chunks // n_parts)``.  Within a part, chunks are in order of
+    their bytes."""
 
-    def size_bytes(self, start: IntArray, count: IntArray) -> NDArray[np.float64]:
-        """Return the bytes in each cyclic range ``start … start + count − 1`` (mod n_chunks)."""
+    def size_bytes(self, start: IntArray, count: IntArray | int) -> NDArray[np.float64]:
+        """Return the bytes in each cyclic range ``start … start + count − 1`` (mod n_chunks).
+
+        With one size for all chunks the result has the shape of *count*, else that of *start*.
+        """
         if self.uniform_bytes is not None:
             return np.asarray(count, dtype=np.float64) * float(self.uniform_bytes)
-        assert self.offset_bytes is not None
-        offset = self.offset_bytes
         start = np.asarray(start) % self.n_chunks
         end = start + np.asarray(count)
         wrapped = np.maximum(end - self.n_chunks, 0)
-        inner = offset[np.minimum(end, self.n_chunks)] - offset[start]
-        return np.asarray(inner + offset[wrapped], dtype=np.float64)
+        inner = self._before(np.minimum(end, self.n_chunks)) - self._before(start)
+        return np.asarray(inner + self._before(wrapped), dtype=np.float64)
+
+    def sizes(self) -> NDArray[np.float64]:
+        """Return the bytes of every chunk, shape (n_chunks,), without copies where they repeat."""
+        if self.uniform_bytes is not None:
+            return np.broadcast_to(np.float64(self.uniform_bytes), (self.n_chunks,))
+        assert self.offset_bytes is not None
+        period = np.diff(self.offset_bytes).astype(np.float64)
+        repeats = self.n_chunks // len(period)
+        return period if repeats == 1 else np.tile(period, repeats)
+
+    def _before(self, chunk: IntArray) -> IntArray:
+        """Return the bytes of all chunks before *chunk*."""
+        assert self.offset_bytes is not None
+        period = len(self.offset_bytes) - 1
+        if period == self.n_chunks:
+            return np.asarray(self.offset_bytes[chunk])
+        whole, rest = np.divmod(chunk, period)
+        return np.asarray(whole * self.offset_bytes[-1] + self.offset_bytes[rest])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +81,15 @@ class Step:
     """The pieces of one step; all arrays have shape (pieces,)."""
 
     edge: IntArray | slice
-    """Index into the stage's edges; ``slice(None)`` means one piece on every edge, in order."""
+    """Index into the stage's edges, not decreasing; ``slice(None)`` means one piece on every
+    edge, in order."""
     start: IntArray
     """First chunk of the piece."""
     count: IntArray | int
     """Number of chunks (cyclic range); 0 is a message without data (barrier)."""
-    reduce: bool
-    """True: add into the destination's chunk.  False: overwrite it."""
+    reduce: bool | NDArray[np.bool_]
+    """True: add into the destination's chunk.  False: overwrite it.  One value for all pieces,
+    or one per piece where a pipeline reduces and broadcasts in the same step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
