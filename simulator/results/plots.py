@@ -6,6 +6,7 @@ from here.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
@@ -40,11 +41,9 @@ def _series(rows: Sequence[Row], x: Callable[[Row], int]) -> dict[str, list[Row]
     A tuned sweep changes its algorithm with the size and is still one line: a further name is
     used only while an x value would occur twice in a line.
     """
-    names: list[str] = ["variant"]
-    for name in ("collective", "algorithm", "protocol", "n_channels"):
-        if name == "collective" and len({row.collective for row in rows}) > 1:
-            names.append(name)
-            continue
+    several = len({row.collective for row in rows}) > 1
+    names = ["variant", "collective"] if several else ["variant"]
+    for name in ("algorithm", "protocol", "n_channels"):
         groups: dict[tuple[object, ...], list[int]] = {}
         for row in rows:
             groups.setdefault(tuple(getattr(row, n) for n in names), []).append(x(row))
@@ -62,6 +61,13 @@ def _rows(rows: Sequence[Row]) -> Sequence[Row]:
     if not rows:
         raise CollsimError("nothing to plot: the result has no rows")
     return rows
+
+
+def _equal(a: Sequence[tuple[int, float]], b: Sequence[tuple[int, float]]) -> bool:
+    """Tell whether two curves would lie on one another."""
+    return len(a) == len(b) and all(
+        x == u and math.isclose(y, v, rel_tol=1e-6) for (x, y), (u, v) in zip(a, b, strict=True)
+    )
 
 
 def _mark_choices(axes: Axes, rows: Sequence[Row]) -> None:
@@ -129,7 +135,7 @@ def plot_sweep(
         return value(row) * factor if quantity == "busbw" else value(row) / factor
 
     lines: list[list[object]] = []
-    bounds: dict[tuple[tuple[int, float], ...], list[int]] = {}
+    bounds: dict[int, list[tuple[int, float]]] = {}
     figure = new_figure(7.0, 4.2)
     with style():
         axes = figure.add_subplot()
@@ -142,16 +148,14 @@ def plot_sweep(
                 **series_style(index),
             )
             lines += [[label, "predicted", row.size_bytes, value(row), bound(row)] for row in rows]
-            curve = tuple(
-                (row.size_bytes, float(f"{b:.6g}")) for row in rows if (b := bound(row)) is not None
-            )
-            if curve:
-                bounds.setdefault(curve, []).append(index)
-        for number, (curve, users) in enumerate(bounds.items()):
+            curve = [(row.size_bytes, b) for row in rows if (b := bound(row)) is not None]
+            if curve and not any(_equal(curve, other) for other in bounds.values()):
+                bounds[index] = curve
+        for number, (index, curve) in enumerate(bounds.items()):
             axes.plot(
                 [size for size, _ in curve],
                 [b for _, b in curve],
-                color="#333333" if len(bounds) == 1 else PALETTE[users[0] % len(PALETTE)],
+                color="#333333" if len(bounds) == 1 else PALETTE[index % len(PALETTE)],
                 linewidth=1.0,
                 linestyle=(0, (5, 3)),
                 label="bandwidth bound" if number == 0 else None,
@@ -177,7 +181,10 @@ def plot_sweep(
         else:
             axes.set_yscale("log")
             axes.set_ylabel("time (µs)")
-        axes.legend(loc="upper left")
+            # The bound of tiny sizes is nothing: it must not squeeze the rest.
+            times = [value(row) for row in (*result.rows, *measured) if row.time_s > 0]
+            axes.set_ylim(bottom=0.4 * min(times, default=1.0))
+        figure.legend(loc="outside lower center", ncols=4)
         pad = 6.0
         if len(series) == 1:
             rows = next(iter(series.values()))
@@ -262,7 +269,7 @@ def plot_comparison(
         )
         axes.invert_yaxis()
         axes.set_xlabel(f"time ({unit})")
-        axes.set_title(f"{title}, {format_size(size)}")
+        axes.set_title(f"{title} ({format_size(size)})")
         if any(row.bound_s is not None for row in chosen):
             axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
     header = ("variant", "time_us", "busbw_GBps", "bound_us", "binding_link")

@@ -4,38 +4,36 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection, PatchCollection
-from matplotlib.colors import Colormap, ListedColormap, Normalize
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from simulator.base.errors import CollsimError
 from simulator.results.model import LinkLoad, RunResult, Vertex
+from simulator.results.plots_matrix import (
+    TIER_NAMES,
+    TIERS,
+    UNUSED,
+    busiest_words,
+    draw_matrix,
+    load_colours,
+    load_scale_top,
+)
 from simulator.results.plots_style import Data, new_figure, save, style
 
 __all__ = ["plot_link_load"]
 
-# Scale-up below the GPUs, scale-out above them: the two fabrics then never cross.
-_TIERS = ("nvswitch", "gpu", "pcie_switch", "cpu", "nic", "leaf", "spine", "core")
-_TIER_NAMES = {
-    "nvswitch": "NVSwitch",
-    "gpu": "GPU",
-    "pcie_switch": "PCIe switch",
-    "cpu": "CPU",
-    "nic": "NIC",
-    "leaf": "leaf",
-    "spine": "spine",
-    "core": "core",
-}
 _MARGIN_IN = 1.0
-_UNUSED = "#dddddd"
+_MAX_RISE_IN = 0.62
+"""Highest arc between two vertices of one tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +50,46 @@ class _Layout:
     height_in: float
 
 
-def _colormap() -> Colormap:
-    # The palest fifth of magma would vanish on white.
-    return ListedColormap(matplotlib.colormaps["magma_r"](np.linspace(0.2, 0.95, 256)))
+def _spaced(
+    members: Sequence[Vertex],
+    centres: Mapping[str, float],
+    span: tuple[float, float],
+    least: float,
+) -> list[float]:
+    """Return x positions of vertices in order: at their centres, or even where that is too close.
+
+    Parameters
+    ----------
+    members
+        Vertices of one tier, in order.
+    centres
+        Mean x of the neighbours of each.
+    span
+        Left and right border, inches.
+    least
+        Smallest distance at which vertices stay at their centres, inches.
+    """
+    wanted = [centres[vertex.name] for vertex in members]
+    if all(b - a >= least for a, b in pairwise(wanted)):
+        return wanted
+    width = (span[1] - span[0]) / len(members)
+    return [span[0] + (i + 0.5) * width for i in range(len(members))]
 
 
-def _scale_top(links: Sequence[LinkLoad]) -> float:
-    """Return the upper end of the colour scale: 1, or for light loads the next 1, 2 or 5."""
-    top = max((link.utilisation for link in links), default=0.0)
-    if top > 0.5 or top <= 0:
-        return 1.0
-    power: float = 10.0 ** math.floor(math.log10(top))
-    return next(step * power for step in (1, 2, 5, 10) if top <= step * power * (1 + 1e-9))
+def _heights(tiers: Sequence[str], width_in: float, hang_in: float) -> dict[str, float]:
+    """Return the height of each tier; network tiers stand apart, for their many crossings."""
+    heights: dict[str, float] = {}
+    height = 0.72 + hang_in
+    for i, kind in enumerate(tiers):
+        if i:
+            height += max(1.0, 0.11 * width_in) if kind in ("leaf", "spine", "core") else 0.95
+        heights[kind] = height
+    return heights
 
 
 def _layout(vertices: Sequence[Vertex], links: Sequence[LinkLoad]) -> _Layout:
-    tiers = [kind for kind in _TIERS if any(vertex.kind == kind for vertex in vertices)]
+    tiers = [kind for kind in TIERS if any(vertex.kind == kind for vertex in vertices)]
+    kinds = {vertex.name: vertex.kind for vertex in vertices}
     neighbours: dict[str, list[str]] = {vertex.name: [] for vertex in vertices}
     for link in links:
         if link.src in neighbours and link.dst in neighbours:
@@ -75,94 +97,83 @@ def _layout(vertices: Sequence[Vertex], links: Sequence[LinkLoad]) -> _Layout:
             neighbours[link.dst].append(link.src)
 
     nodes = sorted({vertex.node for vertex in vertices if vertex.node is not None})
+    members: dict[tuple[str, int | None], list[Vertex]] = {}
+    for vertex in vertices:
+        members.setdefault((vertex.kind, vertex.node), []).append(vertex)
     slots = {
-        node: max(
-            2,
-            *(
-                sum(vertex.node == node and vertex.kind == kind for vertex in vertices)
-                for kind in tiers
-            ),
-        )
-        for node in nodes
+        node: max(2, *(len(members.get((kind, node), ())) for kind in tiers)) for node in nodes
     }
     n_slots = sum(slots.values()) + max(len(nodes) - 1, 0)
     width_in = min(max(n_slots * 0.34, 5.5), 19.0)
     slot_in = width_in / max(n_slots, 1)
-    tier_in = 1.05 if width_in < 12 else 1.35
-    heights = {kind: 0.75 + i * tier_in for i, kind in enumerate(tiers)}
+    # Arcs between vertices of the lowest tier hang below it.
+    hangs = any(kinds.get(x.src) == kinds.get(x.dst) == tiers[0] for x in links)
+    heights = _heights(tiers, width_in, _MAX_RISE_IN if hangs else 0.0)
 
-    spans: dict[int, tuple[float, float]] = {}
+    spans: dict[int | None, tuple[float, float]] = {None: (_MARGIN_IN, _MARGIN_IN + width_in)}
     left = _MARGIN_IN
     for node in nodes:
         spans[node] = (left, left + slots[node] * slot_in)
         left += (slots[node] + 1) * slot_in
 
     at: dict[str, tuple[float, float]] = {}
-    order = {vertex.name: i for i, vertex in enumerate(vertices)}
-
-    def spread(members: Sequence[Vertex], span: tuple[float, float], height: float) -> None:
-        def centre(vertex: Vertex) -> float:
-            xs = [at[name][0] for name in neighbours[vertex.name] if name in at]
-            return sum(xs) / len(xs) if xs else span[0]
-
-        ranked = sorted(members, key=lambda v: (round(centre(v), 6), order[v.name]))
-        for i, vertex in enumerate(ranked):
-            share = (i + 0.5) / len(ranked)
-            at[vertex.name] = (span[0] + share * (span[1] - span[0]), height)
-
-    whole = (_MARGIN_IN, _MARGIN_IN + width_in)
     # GPUs first: all others are placed by the neighbours that already have a place.
-    for kind in sorted(tiers, key=lambda kind: (kind != "gpu", _TIERS.index(kind))):
-        members = [vertex for vertex in vertices if vertex.kind == kind]
-        for node in nodes:
-            inside = [vertex for vertex in members if vertex.node == node]
-            if inside:
-                spread(inside, spans[node], heights[kind])
-        shared = [vertex for vertex in members if vertex.node is None]
-        if shared:
-            spread(shared, whole, heights[kind])
+    for kind in sorted(tiers, key=lambda kind: (kind != "gpu", TIERS.index(kind))):
+        places: list[int | None] = [*nodes, None]
+        for place in places:
+            group = members.get((kind, place), [])
+            span = spans[place]
+            centres: dict[str, float] = {}
+            for vertex in group:
+                xs = [at[name][0] for name in neighbours[vertex.name] if name in at]
+                centres[vertex.name] = sum(xs) / len(xs) if xs else span[0]
+            # sorted() is stable: vertices of one centre keep their order.
+            ranked = sorted(group, key=lambda vertex: round(centres[vertex.name], 6))
+            for vertex, x in zip(ranked, _spaced(ranked, centres, span, slot_in), strict=True):
+                at[vertex.name] = (x, heights[kind])
     return _Layout(
         at=at,
-        spans=spans,
+        spans={node: spans[node] for node in nodes},
         tiers=heights,
         slot_in=slot_in,
         width_in=width_in + _MARGIN_IN + 0.9,
-        height_in=max(heights.values()) + 1.15,
+        height_in=max(heights.values()) + 1.05,
     )
 
 
-def _curve(a: tuple[float, float], b: tuple[float, float], upward: bool) -> np.ndarray:
+def _curve(
+    a: tuple[float, float], b: tuple[float, float], *, upward: bool, shift: float
+) -> np.ndarray:
     """Return a polyline from *a* to *b*: straight between tiers, an arc within one.
 
     It is shifted to the right of the direction of travel, so that both directions are seen.
     """
     length = math.hypot(b[0] - a[0], b[1] - a[1]) or 1.0
-    shift = 0.022
-    normal = ((b[1] - a[1]) / length * shift, -(b[0] - a[0]) / length * shift)
-    start, end = np.add(a, normal), np.add(b, normal)
     if a[1] != b[1]:
-        return np.array([start, end])
-    t = np.linspace(0.0, 1.0, 17)
+        normal = ((b[1] - a[1]) / length * shift, -(b[0] - a[0]) / length * shift)
+        return np.array([np.add(a, normal), np.add(b, normal)])
     # Rise with the distance, but stay below the next tier.
-    rise = min(0.16 + 0.10 * length, 0.62) * (1 if upward else -1)
-    rise += shift if b[0] > a[0] else -shift
-    xs = a[0] + t * (b[0] - a[0])
-    return np.column_stack([xs, a[1] + 4 * rise * t * (1 - t)])
+    rise = min(0.14 + 0.13 * length, _MAX_RISE_IN) * (1 if upward else -1)
+    rise += shift if b[0] < a[0] else -shift
+    t = np.linspace(0.0, 1.0, 17)
+    return np.column_stack([a[0] + t * (b[0] - a[0]), a[1] + 4 * rise * t * (1 - t)])
 
 
 def _draw_links(axes: Axes, layout: _Layout, links: Sequence[LinkLoad], top: float) -> None:
     drawable = [link for link in links if link.src in layout.at and link.dst in layout.at]
     drawable.sort(key=lambda link: link.utilisation)
     lowest = min(layout.tiers.values())
+    thin = min(1.0, layout.slot_in / 0.34)
+    shift = 0.024 * thin
     paths, colours, widths = [], [], []
-    cmap = _colormap()
+    cmap = load_colours()
     for link in drawable:
         a, b = layout.at[link.src], layout.at[link.dst]
         # Arcs of the lowest tier hang below it, where there is nothing to cross.
-        paths.append(_curve(a, b, upward=a[1] > lowest))
+        paths.append(_curve(a, b, upward=a[1] > lowest, shift=shift))
         share = min(link.utilisation / top, 1.0)
-        colours.append(cmap(share) if link.wire_bytes > 0 else _UNUSED)
-        widths.append(0.7 + 1.5 * share if link.wire_bytes > 0 else 0.5)
+        colours.append(cmap(share) if link.wire_bytes > 0 else UNUSED)
+        widths.append(thin * (0.7 + 1.5 * share) if link.wire_bytes > 0 else 0.5 * thin)
     axes.add_collection(
         LineCollection(paths, colors=colours, linewidths=widths, capstyle="round", zorder=2)
     )
@@ -175,7 +186,7 @@ def _draw_vertices(axes: Axes, layout: _Layout, vertices: Sequence[Vertex]) -> N
         if vertex.name not in layout.at:
             continue
         x, y = layout.at[vertex.name]
-        half = side / 2 if vertex.kind in ("gpu", "nic") else min(0.2, side * 0.9)
+        half = side / 2 if vertex.kind in ("gpu", "nic") else 0.42 * min(layout.slot_in, 0.4)
         boxes.append(Rectangle((x - half, y - side / 2), 2 * half, side))
     axes.add_collection(
         PatchCollection(boxes, facecolor="white", edgecolor="#444444", linewidth=0.7, zorder=3)
@@ -194,7 +205,7 @@ def _draw_vertices(axes: Axes, layout: _Layout, vertices: Sequence[Vertex]) -> N
 
 def _draw_map(result: RunResult) -> Figure:
     layout = _layout(result.vertices, result.links)
-    top = _scale_top(result.links)
+    top = load_scale_top(result.links)
     figure = new_figure(layout.width_in, layout.height_in)
     figure.set_layout_engine("none")
     with style():
@@ -203,26 +214,25 @@ def _draw_map(result: RunResult) -> Figure:
         axes.set_xlim(0, layout.width_in)
         axes.set_ylim(0, layout.height_in)
         lowest, highest = min(layout.tiers.values()), max(layout.tiers.values())
-        inner = [
-            height
-            for kind, height in layout.tiers.items()
-            if any(v.kind == kind and v.node is not None for v in result.vertices)
-        ]
+        inner = [layout.at[v.name][1] for v in result.vertices if v.node is not None]
+        hang = lowest - 0.72
         for node, (left, right) in layout.spans.items():
             axes.add_patch(
                 Rectangle(
-                    (left - 0.04, min(inner) - 0.32),
+                    (left - 0.04, min(inner) - 0.28 - hang),
                     right - left + 0.08,
-                    max(inner) - min(inner) + 0.54,
+                    max(inner) - min(inner) + 0.5 + hang,
                     facecolor="#f6f6f6",
                     edgecolor="none",
                     zorder=0,
                 )
             )
             name = f"node {node}" if right - left > 0.6 else f"{node}"
-            axes.text((left + right) / 2, lowest - 0.36, name, ha="center", va="top", fontsize=8)
+            axes.text(
+                (left + right) / 2, lowest - 0.33 - hang, name, ha="center", va="top", fontsize=8
+            )
         for kind, height in layout.tiers.items():
-            axes.text(0.1, height, _TIER_NAMES[kind], va="center", fontsize=8, color="#444444")
+            axes.text(0.1, height, TIER_NAMES[kind], va="center", fontsize=8, color="#444444")
         _draw_links(axes, layout, result.links, top)
         _draw_vertices(axes, layout, result.vertices)
         _title(axes, result, 0.1, layout.height_in)
@@ -239,96 +249,17 @@ def _draw_map(result: RunResult) -> Figure:
 
 
 def _title(axes: Axes, result: RunResult, x: float, height_in: float) -> None:
-    busiest = max(result.links, key=lambda link: link.utilisation)
+    words = f"{busiest_words(result.links)}. Two lines a link, traffic keeps to the right."
     axes.text(x, height_in - 0.16, result.title, va="top", fontsize=11, weight="bold")
-    axes.text(
-        x,
-        height_in - 0.42,
-        f"Busiest: {busiest.name} ({busiest.kind}), {100 * busiest.utilisation:.0f} % of its "
-        "capacity over the run. Two lines a link, traffic keeps to the right.",
-        va="top",
-        fontsize=8,
-        color="#444444",
-    )
+    axes.text(x, height_in - 0.42, words, va="top", fontsize=8, color="#444444")
 
 
 def _colour_bar(figure: Figure, axes: Axes, top: float) -> None:
-    mappable = ScalarMappable(Normalize(0, 100 * top), _colormap())
+    mappable = ScalarMappable(Normalize(0, 100 * top), load_colours())
     bar = figure.colorbar(mappable, cax=axes)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=7, length=2)
     bar.ax.set_title("% used", fontsize=7, loc="center", weight="normal")
-
-
-def _draw_matrix(result: RunResult, max_columns: int = 64) -> Figure:
-    """Draw the maximum utilisation by tier (rows) and position in the cluster (columns)."""
-    kinds = {vertex.name: vertex.kind for vertex in result.vertices}
-    groups: dict[tuple[str, str, str], list[LinkLoad]] = {}
-    for link in result.links:
-        src, dst = kinds.get(link.src, ""), kinds.get(link.dst, "")
-        groups.setdefault((src, dst, link.kind), []).append(link)
-
-    def tier(key: tuple[str, str, str]) -> tuple[int, ...]:
-        return tuple(_TIERS.index(kind) if kind in _TIERS else -1 for kind in key[:2])
-
-    ordered = sorted(groups, key=tier, reverse=True)
-    grid = np.full((len(ordered), max_columns), np.nan)
-    labels = []
-    for line, key in enumerate(ordered):
-        loads = [link.utilisation for link in groups[key]]
-        parts = np.array_split(np.asarray(loads), min(max_columns, len(loads)))
-        edges = np.linspace(0, max_columns, len(parts) + 1).round().astype(int)
-        for part, a, b in zip(parts, edges, edges[1:], strict=False):
-            grid[line, a:b] = part.max()
-        src, dst, kind = key
-        labels.append(f"{_TIER_NAMES.get(src, src)} → {_TIER_NAMES.get(dst, dst)}\n{kind}")
-    top = _scale_top(result.links)
-    figure = new_figure(9.0, 1.9 + 0.42 * len(ordered))
-    with style():
-        axes = figure.add_subplot()
-        axes.grid(visible=False)
-        image = axes.imshow(
-            100 * grid,
-            aspect="auto",
-            cmap=_colormap(),
-            vmin=0,
-            vmax=100 * top,
-            interpolation="nearest",
-        )
-        axes.set_yticks(range(len(ordered)), labels, fontsize=7.5)
-        axes.set_yticks(np.arange(len(ordered) + 1) - 0.5, minor=True)
-        axes.grid(which="minor", axis="y", color="white", linewidth=2.5, visible=True)
-        axes.tick_params(which="both", length=0)
-        axes.set_xticks([0, max_columns - 1], ["first link", "last link"])
-        for line, key in enumerate(ordered):
-            loads = [link.utilisation for link in groups[key]]
-            mean = sum(loads) / len(loads)
-            axes.text(
-                max_columns + 0.2,
-                line,
-                f"{len(loads):,} links\nmean {100 * mean:.0f} %, max {100 * max(loads):.0f} %",
-                va="center",
-                fontsize=7.5,
-            )
-        for side in axes.spines.values():
-            side.set_visible(False)
-        busiest = max(result.links, key=lambda link: link.utilisation)
-        axes.set_title(f"{result.title}\n", pad=4)
-        axes.text(
-            0.0,
-            1.02,
-            f"Busiest: {busiest.name} ({busiest.kind}), {100 * busiest.utilisation:.0f} % of its "
-            "capacity over the run. Colour: the most loaded link of each group.",
-            transform=axes.transAxes,
-            fontsize=8,
-            color="#444444",
-        )
-        bar = figure.colorbar(
-            image, ax=axes, orientation="horizontal", shrink=0.35, aspect=30, pad=0.02
-        )
-        bar.outline.set_visible(False)
-        bar.set_label("% of capacity used", fontsize=7.5)
-    return figure
 
 
 def plot_link_load(
@@ -359,7 +290,7 @@ def plot_link_load(
     if not result.links:
         raise CollsimError("nothing to plot: the result has no link loads")
     n_gpus = sum(vertex.kind == "gpu" for vertex in result.vertices)
-    figure = _draw_map(result) if 0 < n_gpus <= max_gpus else _draw_matrix(result)
+    figure = _draw_map(result) if 0 < n_gpus <= max_gpus else draw_matrix(result)
     header = ("link", "kind", "src", "dst", "capacity_GBps", "wire_bytes", "utilisation")
     data: Data = (
         header,
