@@ -128,6 +128,8 @@ class Wait:
 
     on: str
     stream: str = "compute"
+    leave: int = 0
+    """All but the latest `leave` operations on `on` must be done (prefetched ones may run on)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
