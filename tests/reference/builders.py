@@ -32,6 +32,7 @@ __all__ = [
     "chain",
     "collective",
     "from_schedule",
+    "mesh",
     "point_to_point",
     "programs",
     "random_collective",
@@ -290,6 +291,18 @@ def star(wires: Wires, n: int, rate_Bps: float | Sequence[float]) -> Route:
 
     def route(src: int, dst: int) -> list[int]:
         return up[src : src + 1] + (down[dst : dst + 1] if dst < n else [])
+
+    return route
+
+
+def mesh(wires: Wires, rate_Bps: float) -> Route:
+    """Return routes that give each pair of slots a link of its own, added when asked for."""
+    link_of_pair: dict[tuple[int, int], int] = {}
+
+    def route(src: int, dst: int) -> list[int]:
+        if (src, dst) not in link_of_pair:
+            link_of_pair[src, dst] = wires.add(rate_Bps)
+        return [link_of_pair[src, dst]]
 
     return route
 

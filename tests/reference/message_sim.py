@@ -43,10 +43,12 @@ from simulator.engine.traffic import (
 )
 from tests.reference.max_min import progressive_filling
 
-__all__ = ["CallKey", "Message", "ReferenceOutcome", "reference_simulate"]
+__all__ = ["CallKey", "Message", "Place", "ReferenceOutcome", "reference_simulate"]
 
 CallKey = tuple[str, int]
 """Communicator and position among its calls."""
+Place = tuple[int, int, int, int]
+"""Stage, step, connection, channel."""
 
 
 @dataclass(eq=False, slots=True)
@@ -203,10 +205,10 @@ class _Call:
         self.collective = collective
         env = world.env
         connections = collective.connections
-        # What each (slot, channel) does, step by step: (sends, edges to receive from).
-        self.program: dict[tuple[int, int], dict[tuple[int, int], tuple[list[Any], list[Any]]]] = (
-            defaultdict(lambda: defaultdict(lambda: ([], [])))
-        )
+        # What each (slot, channel) does, step by step: (sends, receives).
+        self.program: dict[
+            tuple[int, int], dict[tuple[int, int], tuple[list[Message], list[Message]]]
+        ] = defaultdict(lambda: defaultdict(lambda: ([], [])))
         queues: dict[int, list[Message]] = defaultdict(list)
         for stage_number, stage in enumerate(collective.stages):
             for step in range(stage.n_steps):
@@ -234,10 +236,13 @@ class _Call:
                     queues[connection].append(message)
                     place = (stage_number, step)
                     self.program[message.src, channel][place][0].append(message)
-                    self.program[message.dst, channel][place][1].append((connection, channel))
+                    self.program[message.dst, channel][place][1].append(message)
         self.ready = {m: env.event() for queue in queues.values() for m in queue}
         self.left = {m: env.event() for m in self.ready}
-        self.mailbox: dict[tuple[int, int], simpy.Store] = defaultdict(lambda: simpy.Store(env))
+        # Messages of one edge may overtake each other if their latencies differ: pick by message.
+        self.mailbox: dict[tuple[int, int], simpy.FilterStore] = defaultdict(
+            lambda: simpy.FilterStore(env)
+        )
         for connection, queue in queues.items():
             queue.sort(key=lambda m: (m.stage, m.step, m.channel))
             env.process(self._connection(connection, queue))
@@ -260,14 +265,16 @@ class _Call:
         for message in queue:
             yield self.ready[message]
             message.start_s = world.env.now
-            size_bytes = message.size_bytes * world.jitter(message)
-            yield world.wire.transmit(size_bytes, route, max_rate_Bps)
+            factor, added_s = world.jitter.get(
+                (message.stage, message.step, message.connection, message.channel), (1.0, 0.0)
+            )
+            yield world.wire.transmit(message.size_bytes * factor, route, max_rate_Bps)
             message.leave_s = world.env.now
             self.left[message].succeed()
             for link, weight in route.items():
                 crossed = world.outcome.link_bytes
                 crossed[link] = crossed.get(link, 0.0) + weight * message.size_bytes
-            world.env.process(self._deliver(message, latency_s))
+            world.env.process(self._deliver(message, latency_s + added_s))
 
     def _deliver(self, message: Message, latency_s: float) -> Generator[Any, Any, None]:
         yield self.world.env.timeout(latency_s)
@@ -281,8 +288,12 @@ class _Call:
                 self.ready[message].succeed()
             yield self.world.env.all_of(
                 [self.left[message] for message in sends]
-                + [self.mailbox[edge].get() for edge in receives]
+                + [self._receive(message) for message in receives]
             )
+
+    def _receive(self, message: Message) -> simpy.Event:
+        mailbox = self.mailbox[message.connection, message.channel]
+        return mailbox.get(lambda item: item is message)
 
     def run_rank(self, rank: int) -> Generator[Any, Any, None]:
         """Run the part of one rank, from its call to its end (rules 1 and 5)."""
@@ -302,7 +313,7 @@ class _World:
         self,
         network: Network,
         changes: Iterable[LinkChange],
-        jitter: Callable[[Message], float],
+        jitter: Mapping[Place, tuple[float, float]],
     ) -> None:
         self.env = simpy.Environment()
         self.wire = _Wire(self.env, network, changes)
@@ -354,7 +365,7 @@ def reference_simulate(
     programs: Sequence[Program],
     *,
     changes: Iterable[LinkChange] = (),
-    jitter: Callable[[Message], float] | Mapping[tuple[int, int, int, int], float] | None = None,
+    jitter: Mapping[Place, tuple[float, float]] | None = None,
 ) -> ReferenceOutcome:
     """Simulate message by message.
 
@@ -367,26 +378,15 @@ def reference_simulate(
     changes
         Capacities that change on the way.
     jitter
-        Factor on a message's time on the wire, as a function of the message, or as a mapping from
-        (stage, step, connection, channel), 1 where a key is missing.
+        For messages of all calls: a factor on the time on the wire and a latency (s) to add, by
+        (stage, step, connection, channel); (1, 0) where a key is missing.
 
     Raises
     ------
     RuntimeError
         If not everything ends.
     """
-    if jitter is None:
-        factor: Callable[[Message], float] = lambda _: 1.0  # noqa: E731
-    elif callable(jitter):
-        factor = jitter
-    else:
-        table = jitter
-
-        def factor(message: Message) -> float:
-            place = (message.stage, message.step, message.connection, message.channel)
-            return table.get(place, 1.0)
-
-    world = _World(network, changes, factor)
+    world = _World(network, changes, jitter or {})
     ranks = [(int(rank), program) for program in programs for rank in program.ranks]
     if len({rank for rank, _ in ranks}) != len(ranks):
         raise ValueError("a rank stands in two programs")

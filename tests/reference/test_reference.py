@@ -287,15 +287,26 @@ def test_link_change_acts_on_messages_under_way() -> None:
 
 
 def test_jitter_stretches_one_message() -> None:
-    # Ring of 3, one step more or less: the message of hop 1 in step 0 takes 3d, the rest is
-    # the max-plus recurrence by hand: after step 0 ranks 1 and 2 stand at 3d, rank 0 at d; after
-    # step 1 rank 0 (from rank 2), 1 (own) and 2 (own, from rank 1) at 4d.
+    # Ring of 3, two steps; the message of hop 1 in step 0 takes 3d: after step 0 ranks 1 (own) and
+    # 2 (from rank 1) stand at 3d, rank 0 at d; after step 1 all stand at 4d: rank 0 waits for
+    # rank 2, the others for themselves.
     wires = Wires()
     what = builders.ring(wires, 3, 1e5, 50 * GB, 0.0, steps_of_stages=[2])
-    outcome = reference_simulate(wires.network(), programs(what), jitter={(0, 0, 1, 0): 3.0})
+    jitter = {(0, 0, 1, 0): (3.0, 0.0)}
+    outcome = reference_simulate(wires.network(), programs(what), jitter=jitter)
     assert ends(outcome) == pytest.approx([8 * US, 8 * US, 8 * US], rel=1e-12)
     leaves = [m.leave_s for m in outcome.messages if m.step == 0]
     assert leaves == pytest.approx([2 * US, 6 * US, 2 * US], rel=1e-12)
+
+
+def test_message_overtaken_on_its_edge_is_still_the_one_waited_for() -> None:
+    # Rank 0 sends pieces 0 and 1 (leave 2 and 4 µs), piece 0 is 20 µs late (arrives 22 µs) and is
+    # overtaken.  Rank 1 passes piece 0 on from 22 to 24 µs, then piece 1 from 24 to 26 µs.
+    wires = Wires()
+    what = builders.chain(wires, 3, 2, 1e5, 50 * GB, 0.0)
+    jitter = {(0, 0, 0, 0): (1.0, 20 * US)}
+    outcome = reference_simulate(wires.network(), programs(what), jitter=jitter)
+    assert ends(outcome) == pytest.approx([4 * US, 26 * US, 26 * US], rel=1e-12)
 
 
 def test_connection_keeps_its_order_even_if_a_later_message_is_ready() -> None:
