@@ -281,10 +281,10 @@ def _move_bytes(
 ) -> FloatArray:
     """Return the bytes of each move over all pieces."""
     if chunks.uniform_bytes is not None:
-        return moves.count * float(chunks.uniform_bytes * n_pieces)
+        return moves.count.astype(np.float64) * (chunks.uniform_bytes * n_pieces)
     per_head = chunks.sizes().reshape(n_channels, n_pieces, block).sum(axis=1)
     before: FloatArray = np.zeros((n_channels, block + 1))
     np.cumsum(per_head, axis=1, out=before[:, 1:])
     end = moves.head + moves.count
-    size: FloatArray = before[moves.channel, end] - before[moves.channel, moves.head]
-    return size
+    size = before[moves.channel, end] - before[moves.channel, moves.head]
+    return np.asarray(size, dtype=np.float64)

@@ -145,7 +145,9 @@ def depths(parent: IntArray) -> IntArray:
     return np.asarray(depth[:-1])
 
 
-def tree_moves(parent: IntArray, *, channel: int, up: bool, down: bool, lag: int = 0) -> Moves:
+def tree_moves(
+    parent: IntArray, *, channel: int, up: bool, down: bool, lag: int = 0, head: int = 0
+) -> Moves:
     """Return the moves of one channel's tree: reduce towards the root, broadcast from it.
 
     A vertex of depth d sends piece j up in step D − d + j, D being the depth of the tree, and
@@ -159,6 +161,8 @@ def tree_moves(parent: IntArray, *, channel: int, up: bool, down: bool, lag: int
         Which of the two phases take place.
     lag
         Steps before the first move.
+    head
+        Share of each piece that takes this tree.
     """
     depth = depths(parent)
     deepest = int(depth.max())
@@ -167,11 +171,20 @@ def tree_moves(parent: IntArray, *, channel: int, up: bool, down: bool, lag: int
     moves = []
     if up:
         moves.append(
-            Moves.make(child, above, channel=channel, lag=lag + deepest - depth[child], reduce=True)
+            Moves.make(
+                child,
+                above,
+                channel=channel,
+                lag=lag + deepest - depth[child],
+                head=head,
+                reduce=True,
+            )
         )
     if down:
         begin = lag + (deepest if up else 0)
         moves.append(
-            Moves.make(above, child, channel=channel, lag=begin + depth[child] - 1, reduce=False)
+            Moves.make(
+                above, child, channel=channel, lag=begin + depth[child] - 1, head=head, reduce=False
+            )
         )
     return Moves.join(moves)
