@@ -46,9 +46,7 @@ def candidates(
         A named algorithm that the hardware or the call rules out.
     """
     profile = cluster.profile
-    names = (
-        profile.candidates.get(call.collective, ()) if algorithm == "auto" else (algorithm,)
-    )
+    names = profile.candidates.get(call.collective, ()) if algorithm == "auto" else (algorithm,)
     protocols = tuple(profile.protocols) if protocol == "auto" else (protocol,)
     most = channels or cluster.most_channels(group)
     found: list[Choice] = []

@@ -123,9 +123,7 @@ class Cluster:
         """Return the engine's form of a call on a group of global ranks."""
         ranks = np.asarray(group, dtype=np.int64)
         if choice.protocol not in self.profile.protocols:
-            raise ScheduleError(
-                unknown_name("protocol", choice.protocol, self.profile.protocols)
-            )
+            raise ScheduleError(unknown_name("protocol", choice.protocol, self.profile.protocols))
         return self.lowering.collective(
             self.schedule(call, ranks, choice),
             ranks,

@@ -1,0 +1,210 @@
+"""From the engine's arrays to the records of the results room."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.compose.cluster import Cluster
+from simulator.compose.programs import Planned
+from simulator.engine.outcome import Interval, MessageRecord, Outcome
+from simulator.engine.traffic import Collective, Start
+from simulator.fabric.model import LINK_KINDS, VERTEX_KINDS
+from simulator.results.model import (
+    Device,
+    LinkEvent,
+    LinkLoad,
+    RankTimes,
+    TraceEvent,
+    TraceKind,
+    Vertex,
+)
+from simulator.results.trace import kernel_name
+
+__all__ = ["devices", "link_events", "link_loads", "rank_events", "rank_times", "vertices"]
+
+MOST_VERTICES = 20_000
+"""Larger fabrics are not listed vertex by vertex: no picture of them could be read."""
+MOST_LINK_EVENTS = 200_000
+"""A trace with more link intervals than this would not open in a viewer."""
+
+
+def link_loads(cluster: Cluster, outcome: Outcome) -> tuple[LinkLoad, ...]:
+    """Return the loads of all links that carried anything, busiest first."""
+    fabric = cluster.fabric
+    used = np.flatnonzero(outcome.link_bytes > 0)
+    share = outcome.link_busy_s[used] / outcome.end_s if outcome.end_s > 0 else used * 0.0
+    order = np.argsort(-share, kind="stable")
+    return tuple(
+        LinkLoad(
+            name=fabric.link_name(int(link)),
+            kind=LINK_KINDS[int(fabric.link_kind[link])],
+            capacity_Bps=float(fabric.capacity_Bps[link]),
+            wire_bytes=float(outcome.link_bytes[link]),
+            utilisation=float(part),
+            src=fabric.vertex_name(int(fabric.link_src[link])),
+            dst=fabric.vertex_name(int(fabric.link_dst[link])),
+        )
+        for link, part in zip(used[order], share[order], strict=True)
+    )
+
+
+def rank_times(cluster: Cluster, outcome: Outcome) -> RankTimes:
+    """Return the times of every rank that took part, summed over its collectives."""
+    n = cluster.n_gpus
+    first, last = np.full(n, np.inf), np.zeros(n)
+    transfer, wait = np.zeros(n), np.zeros(n)
+    for record in outcome.collectives:
+        first[record.group] = np.minimum(first[record.group], record.call_s)
+        last[record.group] = np.maximum(last[record.group], record.end_s)
+        transfer[record.group] += record.transfer_s
+        wait[record.group] += record.wait_s
+    first[np.isinf(first)] = 0.0
+    return RankTimes.of(
+        call_s=first,
+        end_s=last,
+        transfer_s=transfer,
+        wait_s=wait,
+        node=cluster.fabric.node_of_gpu,
+    )
+
+
+def vertices(cluster: Cluster) -> tuple[Vertex, ...]:
+    """Return the fabric's vertices for pictures; empty for very large fabrics."""
+    fabric = cluster.fabric
+    if fabric.n_vertices > MOST_VERTICES:
+        return ()
+    return tuple(
+        Vertex(
+            name=fabric.vertex_name(index),
+            kind=VERTEX_KINDS[int(fabric.vertex_kind[index])],
+            node=None if fabric.vertex_node[index] < 0 else int(fabric.vertex_node[index]),
+        )
+        for index in range(fabric.n_vertices)
+    )
+
+
+def devices(cluster: Cluster) -> tuple[Device, ...]:
+    """Return the GPU of every rank as nccl-tests lists it."""
+    fabric = cluster.fabric
+    return tuple(
+        Device(
+            rank=rank,
+            node=f"node{int(fabric.node_of_gpu[rank])}",
+            local_rank=int(fabric.local_of_gpu[rank]),
+            name=fabric.node_template(int(fabric.node_of_gpu[rank])).gpu.name,
+        )
+        for rank in range(cluster.n_gpus)
+    )
+
+
+def _collectives(planned: Planned) -> dict[tuple[str, bytes], Collective]:
+    return {
+        (operation.collective.name, operation.collective.group.tobytes()): operation.collective
+        for program in planned.programs
+        for operation in program.operations
+        if isinstance(operation, Start)
+    }
+
+
+def _kernel_names(planned: Planned) -> dict[str, str]:
+    """Return the kernel's name by the collective's own name."""
+    names: dict[str, str] = {}
+    for collective in _collectives(planned).values():
+        call, _, choice = planned.calls[id(collective)]
+        kernel = kernel_name(
+            call.collective,
+            dtype={1: "uint8", 2: "half", 4: "float"}.get(call.element_bytes, "double"),
+            algorithm=choice.algorithm,
+            protocol=choice.protocol,
+        )
+        names[collective.name] = kernel
+    return names
+
+
+def rank_events(cluster: Cluster, outcome: Outcome, planned: Planned) -> tuple[TraceEvent, ...]:
+    """Return what every rank's streams did, and each message on the row of its channel."""
+    node = cluster.fabric.node_of_gpu
+    kernels = _kernel_names(planned)
+    events = [_interval(item, int(node[item.rank]), kernels) for item in outcome.intervals]
+    for record in outcome.messages:
+        events += _sends(record, node)
+    return tuple(events)
+
+
+def _interval(item: Interval, node: int, kernels: dict[str, str]) -> TraceEvent:
+    kinds: dict[str, TraceKind] = {
+        "compute": "compute",
+        "collective": "collective",
+        "wait": "wait",
+    }
+    name = kernels.get(item.name, item.name) if item.kind == "collective" else item.name
+    return TraceEvent(
+        rank=item.rank,
+        node=node,
+        stream=item.stream,
+        name=name,
+        kind=kinds[item.kind],
+        start_s=item.start_s,
+        end_s=item.end_s,
+        args={"call": item.name} if name != item.name else {},
+    )
+
+
+def _sends(record: MessageRecord, node: NDArray[np.int64]) -> list[TraceEvent]:
+    columns = (
+        record.src_rank,
+        record.dst_rank,
+        record.channel,
+        record.size_bytes,
+        record.start_s,
+        record.leave_s,
+        record.arrive_s,
+    )
+    return [
+        TraceEvent(
+            rank=int(src),
+            node=int(node[src]),
+            stream=f"channel {channel}",
+            name=f"send {record.stage} {record.step} to "
+            + (f"rank {dst}" if dst >= 0 else "switch"),
+            kind="transfer",
+            start_s=float(start),
+            end_s=float(leave),
+            args={
+                "bytes": float(size),
+                "step": record.step,
+                "stage": record.stage,
+                "channel": int(channel),
+                "arrives_us": float(arrive) * 1e6,
+                "rate_GBps": float(size) / (leave - start) / 1e9 if leave > start else 0.0,
+            },
+        )
+        for src, dst, channel, size, start, leave, arrive in zip(*columns, strict=True)
+        if src >= 0
+    ]
+
+
+def link_events(cluster: Cluster, outcome: Outcome, planned: Planned) -> tuple[LinkEvent, ...]:
+    """Return every message on every link of its route; empty where there would be too many."""
+    fabric = cluster.fabric
+    by_name = {name: made for (name, _), made in _collectives(planned).items()}
+    events: list[LinkEvent] = []
+    for record in outcome.messages:
+        connections = by_name[record.collective].connections
+        for index, connection in enumerate(record.connection):
+            first, last = connections.indptr[connection], connections.indptr[connection + 1]
+            for link in connections.link[first:last]:
+                events.append(
+                    LinkEvent(
+                        link=fabric.link_name(int(link)),
+                        kind=LINK_KINDS[int(fabric.link_kind[link])],
+                        name=f"{record.stage} {record.step} of rank {int(record.src_rank[index])}",
+                        start_s=float(record.start_s[index]),
+                        end_s=float(record.leave_s[index]),
+                        args={"bytes": float(record.size_bytes[index])},
+                    )
+                )
+            if len(events) > MOST_LINK_EVENTS:
+                return ()
+    return tuple(events)

@@ -1,0 +1,380 @@
+"""Run a resolved scenario: the one function that goes from question to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simulator
+from simulator.base.errors import Problem, ScenarioError
+from simulator.base.units import format_time
+from simulator.collectives.call import Call
+from simulator.collectives.names import busbw_factor
+from simulator.compose.bound import bound_s
+from simulator.compose.build import build_cluster
+from simulator.compose.choose import choose
+from simulator.compose.cluster import Choice, Cluster
+from simulator.compose.programs import (
+    Planned,
+    call_of,
+    late_by_rank,
+    plan_call,
+    plan_jobs,
+)
+from simulator.compose.report import (
+    devices,
+    link_events,
+    link_loads,
+    rank_events,
+    rank_times,
+    vertices,
+)
+from simulator.engine.jitter import JitterSpec
+from simulator.engine.outcome import CollectiveRecord, Outcome
+from simulator.engine.simulate import simulate
+from simulator.engine.traffic import Collective, Connections, LinkChange
+from simulator.fabric.model import LINK_KINDS
+from simulator.results.model import Provenance, Row, RunResult
+from simulator.scenario.resolved import Resolved
+
+__all__ = ["run_resolved"]
+
+IntArray = NDArray[np.int64]
+OnProgress = Callable[[int, int], None]
+
+
+def run_resolved(
+    resolved: Resolved,
+    *,
+    record: bool | None = None,
+    on_progress: OnProgress | None = None,
+) -> RunResult:
+    """Simulate one variant of a scenario.
+
+    Parameters
+    ----------
+    resolved
+        The scenario, nothing left open.
+    record
+        Keep every message for traces and step plots; None: as the scenario says.
+    on_progress
+        Called with (rows done, rows in all) after each size of a sweep.
+
+    Returns
+    -------
+    RunResult
+        One row per size (kind ``collective``) or per distinct collective (``steps``, ``jobs``).
+
+    Raises
+    ------
+    CollsimError
+        What the scenario asks for cannot be built, or the run cannot finish.
+    """
+    cluster = build_cluster(resolved)
+    runner = _Runner(cluster, resolved, bool(resolved.engine.record) if record is None else record)
+    if resolved.kind == "collective":
+        return runner.sweep(on_progress)
+    return runner.step()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Simulated:
+    outcome: Outcome
+    planned: Planned
+
+
+class _Runner:
+    """One variant: its cluster, and the engine's settings taken from the scenario."""
+
+    def __init__(self, cluster: Cluster, resolved: Resolved, record: bool) -> None:
+        self.cluster = cluster
+        self.resolved = resolved
+        self.record = record
+        perturb = resolved.perturb
+        self.jitter = JitterSpec(
+            transfer_sigma=perturb.jitter.sigma,
+            latency_s=perturb.jitter.latency_s,
+            skew_s=perturb.skew_s,
+        )
+        self.changes = self._changes()
+        self.late_s = late_by_rank(resolved, cluster.n_gpus)
+
+    def sweep(self, on_progress: OnProgress | None) -> RunResult:
+        """Return the table over sizes of a single collective."""
+        spec = self.resolved.collective
+        assert spec is not None
+        group = self._group(spec.ranks)
+        sizes = spec.sizes_bytes or (self._size_of_counts(),)
+        rows: list[Row] = []
+        last: _Simulated | None = None
+        warnings: list[str] = []
+        for index, size_bytes in enumerate(sizes):
+            call = call_of(spec, len(group), size_bytes)
+            choice = choose(
+                self.cluster,
+                call,
+                group,
+                algorithm=spec.algorithm,
+                protocol=spec.protocol,
+                channels=spec.channels,
+            )
+            planned = plan_call(self.cluster, spec, size_bytes, group, choice, self.late_s)
+            last = self._simulate(planned, record=self.record and index == len(sizes) - 1)
+            row = self._row(call, group, choice, last.outcome.collectives[0], last.outcome)
+            rows.append(row)
+            warnings += [text for text in last.outcome.warnings if text not in warnings]
+            if on_progress is not None:
+                on_progress(index + 1, len(sizes))
+        assert last is not None
+        title = f"{spec.op} on {self._where(group)}"
+        return self._result(title, rows, last, warnings=warnings, notes=[])
+
+    def step(self) -> RunResult:
+        """Return the table of all collectives of programs, a generator or several jobs."""
+        planned = plan_jobs(self.cluster, self.resolved)
+        done = self._simulate(planned, record=self.record)
+        by_name: dict[tuple[str, str], list[CollectiveRecord]] = {}
+        for found in done.outcome.collectives:
+            job = found.communicator.split(":")[0] if ":" in found.communicator else ""
+            by_name.setdefault((job, found.name), []).append(found)
+        made = {
+            (collective.name, collective.group.tobytes()): planned.calls[id(collective)]
+            for program in planned.programs
+            for collective in _collectives(program.operations)
+        }
+        rows: list[Row] = []
+        for (job, name), records in by_name.items():
+            longest = max(records, key=_duration_s)
+            call, group, choice = made[name, longest.group.tobytes()]
+            row = self._row(call, group, choice, longest, None)
+            label = f"{job}: {name}" if job else name
+            times = f" ×{len(records)}" if len(records) > 1 else ""
+            rows.append(replace(row, variant=label + times))
+        group = np.arange(self.cluster.n_gpus)
+        title = f"{self.resolved.kind} on {self._where(group)}"
+        return self._result(
+            title, rows, done, warnings=list(done.outcome.warnings), notes=_step_notes(done.outcome)
+        )
+
+    # -- the engine ---------------------------------------------------------------------------
+
+    def _simulate(self, planned: Planned, *, record: bool) -> _Simulated:
+        engine = self.resolved.engine
+        outcome = simulate(
+            self.cluster.network,
+            planned.programs,
+            level=engine.level,
+            max_transfers=engine.max_transfers,
+            changes=self.changes,
+            reroute=lambda collective, dead: self._reroute(planned, collective, dead),
+            jitter=self.jitter if self.jitter else None,
+            rng=np.random.default_rng(self.resolved.seed),
+            compute_slowdown=self.resolved.perturb.compute_slowdown - 1.0,
+            record=record,
+        )
+        return _Simulated(outcome=outcome, planned=planned)
+
+    def _reroute(
+        self, planned: Planned, collective: Collective, dead: frozenset[int]
+    ) -> Connections:
+        call, group, choice = planned.calls[id(collective)]
+        router = self.cluster.lowering.router.without(dead)
+        return self.cluster.collective(
+            call, group, choice, name=collective.name, router=router
+        ).connections
+
+    def _changes(self) -> list[LinkChange]:
+        changes: list[LinkChange] = []
+        for fault in self.resolved.perturb.links:
+            factor = 0.0 if fault.down else fault.factor
+            if factor is None:
+                raise ScenarioError(
+                    Problem(
+                        key="perturb.links",
+                        message=f"{fault.link}: neither factor nor down is given",
+                        allowed="factor (share of bandwidth left) or down: yes",
+                    )
+                )
+            for link in self.cluster.fabric.find_links(fault.link):
+                changes.append(LinkChange(time_s=fault.at_s, link=link, factor=factor))
+                if fault.until_s is not None:
+                    changes.append(LinkChange(time_s=fault.until_s, link=link, factor=1.0))
+        return sorted(changes, key=lambda change: change.time_s)
+
+    # -- rows and results ---------------------------------------------------------------------
+
+    def _row(
+        self,
+        call: Call,
+        group: IntArray,
+        choice: Choice,
+        record: CollectiveRecord,
+        outcome: Outcome | None,
+    ) -> Row:
+        time_s = self._measured_s(call, record)
+        limit_s = bound_s(self.cluster, call, group, algorithm=choice.algorithm)
+        window_s = float(np.max(record.end_s) - np.min(record.call_s))
+        if call.world_size > 1 and window_s < limit_s * (1 - 1e-9):
+            raise AssertionError(
+                f"{record.name}: {window_s} s is below the bandwidth lower bound of {limit_s} s"
+            )
+        algbw = call.size_bytes / time_s if time_s > 0 else 0.0
+        link, kind = ("", "") if outcome is None else self._binding(outcome)
+        spec_type = self._dtype(call)
+        parts = self._parts(call, group, choice, time_s)
+        return Row(
+            collective=call.collective,
+            algorithm=choice.algorithm,
+            protocol=choice.protocol,
+            n_channels=choice.n_channels,
+            world_size=call.world_size,
+            n_nodes=self.cluster.group_nodes(group),
+            size_bytes=call.size_bytes,
+            count=_count(call),
+            time_s=time_s,
+            algbw_Bps=algbw,
+            busbw_Bps=algbw * busbw_factor(call.collective, call.world_size),
+            dtype=spec_type,
+            redop=self._redop(call),
+            root=call.root if call.collective in ("broadcast", "reduce") else -1,
+            level=record.level,
+            bound_s=limit_s if limit_s > 0 else None,
+            binding_link=link,
+            binding_kind=kind,
+            **parts,
+        )
+
+    def _measured_s(self, call: Call, record: CollectiveRecord) -> float:
+        """Return the longest time that a rank spends in the call.
+
+        One rank alone only copies its buffer: launch, then a read and a write of memory.
+        """
+        if call.world_size == 1:
+            gpu = self.cluster.template_of(int(record.group[0])).gpu
+            copied = 0 if call.collective == "barrier" else call.size_bytes
+            return self.cluster.profile.launch_s + 2.0 * copied / gpu.memory_Bps
+        return _duration_s(record)
+
+    def _parts(
+        self, call: Call, group: IntArray, choice: Choice, time_s: float
+    ) -> dict[str, float | None]:
+        packing = self.cluster.profile.protocols[choice.protocol]
+        launch_s = min(self.cluster.profile.launch_s + packing.extra_launch_s, time_s)
+        return {"launch_s": launch_s, "latency_s": None, "bandwidth_s": None}
+
+    def _binding(self, outcome: Outcome) -> tuple[str, str]:
+        busy = outcome.link_busy_s
+        if len(busy) == 0 or float(np.max(busy)) <= 0:
+            return "", ""
+        link = int(np.argmax(busy))
+        kind = LINK_KINDS[int(self.cluster.fabric.link_kind[link])]
+        return self.cluster.fabric.link_name(link), kind
+
+    def _dtype(self, call: Call) -> str:
+        spec = self.resolved.collective
+        return (
+            spec.dtype
+            if spec is not None
+            else {1: "uint8", 2: "half", 4: "float"}.get(call.element_bytes, "double")
+        )
+
+    def _redop(self, call: Call) -> str:
+        reduces = call.collective in ("all_reduce", "reduce", "reduce_scatter")
+        spec = self.resolved.collective
+        return (spec.redop if spec is not None else "sum") if reduces else "none"
+
+    def _group(self, ranks: tuple[int, ...] | None) -> IntArray:
+        if ranks is None:
+            return np.arange(self.cluster.n_gpus, dtype=np.int64)
+        group = np.asarray(ranks, dtype=np.int64)
+        if len(group) == 0 or group.max() >= self.cluster.n_gpus or group.min() < 0:
+            raise ScenarioError(
+                Problem(
+                    key="collective.ranks",
+                    message=f"rank {int(group.max(initial=0))} is outside the cluster",
+                    allowed=f"ranks 0-{self.cluster.n_gpus - 1}",
+                )
+            )
+        return group
+
+    def _size_of_counts(self) -> int:
+        spec = self.resolved.collective
+        assert spec is not None
+        if spec.counts_bytes is None:
+            return 0
+        counts = np.asarray(spec.counts_bytes, dtype=np.int64)
+        return int(counts.sum()) if counts.ndim == 1 else int(counts.sum() // len(counts))
+
+    def _where(self, group: IntArray) -> str:
+        nodes = self.cluster.group_nodes(group)
+        names = {
+            self.cluster.template_of(int(rank)).name for rank in group[:: max(1, len(group) // 64)]
+        }
+        plural = "s" if nodes > 1 else ""
+        return f"{len(group)} GPUs, {nodes} node{plural} of {', '.join(sorted(names))}"
+
+    def _result(
+        self,
+        title: str,
+        rows: list[Row],
+        last: _Simulated,
+        *,
+        warnings: list[str],
+        notes: list[str],
+    ) -> RunResult:
+        from simulator.scenario.dump import to_mapping
+
+        return RunResult(
+            title=title,
+            rows=tuple(rows),
+            links=link_loads(self.cluster, last.outcome),
+            ranks=rank_times(self.cluster, last.outcome),
+            trace=rank_events(self.cluster, last.outcome, last.planned) if self.record else (),
+            link_trace=link_events(self.cluster, last.outcome, last.planned) if self.record else (),
+            vertices=vertices(self.cluster),
+            devices=devices(self.cluster),
+            warnings=tuple(warnings),
+            notes=tuple(notes),
+            provenance=Provenance.of_this_process(
+                version=simulator.__version__,
+                scenario=to_mapping(self.resolved),
+                seed=self.resolved.seed,
+            ),
+        )
+
+
+def _collectives(operations: tuple[Any, ...]) -> list[Collective]:
+    return [op.collective for op in operations if hasattr(op, "collective")]
+
+
+def _duration_s(record: CollectiveRecord) -> float:
+    return float(np.max(record.end_s - record.call_s))
+
+
+def _count(call: Call) -> int:
+    """Return nccl-tests' *count*: elements of one rank's argument."""
+    elements = call.size_bytes // max(1, call.element_bytes)
+    whole = ("all_reduce", "broadcast", "reduce", "send_recv")
+    return elements if call.collective in whole else elements // call.world_size
+
+
+def _step_notes(outcome: Outcome) -> list[str]:
+    """Return the step in words: how long, how much of it computes, how much waits."""
+    compute = np.zeros(len(outcome.rank_end_s))
+    for interval in outcome.intervals:
+        if interval.kind == "compute":
+            compute[interval.rank] += interval.end_s - interval.start_s
+    busiest = float(np.max(compute, initial=0.0))
+    notes = [f"Everything is done after {format_time(outcome.end_s)}."]
+    if busiest > 0:
+        exposed = outcome.end_s - busiest
+        notes.append(
+            f"The busiest rank computes for {format_time(busiest)}; the other "
+            f"{format_time(exposed)} ({100 * exposed / outcome.end_s:.0f} %) is communication "
+            "that nothing hides."
+        )
+    return notes

@@ -1,0 +1,1 @@
+"""Training strategies as lists of computations, collectives and waits."""
