@@ -194,17 +194,17 @@ def link_events(cluster: Cluster, outcome: Outcome, planned: Planned) -> tuple[L
         connections = by_name[record.collective].connections
         for index, connection in enumerate(record.connection):
             first, last = connections.indptr[connection], connections.indptr[connection + 1]
-            for link in connections.link[first:last]:
-                events.append(
-                    LinkEvent(
-                        link=fabric.link_name(int(link)),
-                        kind=LINK_KINDS[int(fabric.link_kind[link])],
-                        name=f"{record.stage} {record.step} of rank {int(record.src_rank[index])}",
-                        start_s=float(record.start_s[index]),
-                        end_s=float(record.leave_s[index]),
-                        args={"bytes": float(record.size_bytes[index])},
-                    )
+            events += [
+                LinkEvent(
+                    link=fabric.link_name(int(link)),
+                    kind=LINK_KINDS[int(fabric.link_kind[link])],
+                    name=f"{record.stage} {record.step} of rank {int(record.src_rank[index])}",
+                    start_s=float(record.start_s[index]),
+                    end_s=float(record.leave_s[index]),
+                    args={"bytes": float(record.size_bytes[index])},
                 )
+                for link in connections.link[first:last]
+            ]
             if len(events) > MOST_LINK_EVENTS:
                 return ()
     return tuple(events)
