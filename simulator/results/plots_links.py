@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -31,7 +33,6 @@ from simulator.results.plots_style import Data, new_figure, save, style
 
 __all__ = ["plot_link_load"]
 
-_MARGIN_IN = 1.0
 _MAX_RISE_IN = 0.62
 """Highest arc between two vertices of one tier."""
 
@@ -48,6 +49,8 @@ class _Layout:
     slot_in: float
     width_in: float
     height_in: float
+    zoom: float
+    """Factor on text: wide pictures are looked at from afar."""
 
 
 def _spaced(
@@ -76,13 +79,16 @@ def _spaced(
     return [span[0] + (i + 0.5) * width for i in range(len(members))]
 
 
-def _heights(tiers: Sequence[str], width_in: float, hang_in: float) -> dict[str, float]:
-    """Return the height of each tier; network tiers stand apart, for their many crossings."""
+def _heights(
+    tiers: Sequence[str], shared: Collection[str], width_in: float, hang_in: float
+) -> dict[str, float]:
+    """Return the height of each tier; those shared by nodes stand apart, for their crossings."""
     heights: dict[str, float] = {}
     height = 0.72 + hang_in
     for i, kind in enumerate(tiers):
         if i:
-            height += max(1.0, 0.11 * width_in) if kind in ("leaf", "spine", "core") else 0.95
+            wide = kind in shared or tiers[i - 1] in shared
+            height += max(1.0, 0.11 * width_in) if wide else 0.95
         heights[kind] = height
     return heights
 
@@ -106,12 +112,14 @@ def _layout(vertices: Sequence[Vertex], links: Sequence[LinkLoad]) -> _Layout:
     n_slots = sum(slots.values()) + max(len(nodes) - 1, 0)
     width_in = min(max(n_slots * 0.34, 5.5), 19.0)
     slot_in = width_in / max(n_slots, 1)
-    # Arcs between vertices of the lowest tier hang below it.
-    hangs = any(kinds.get(x.src) == kinds.get(x.dst) == tiers[0] for x in links)
-    heights = _heights(tiers, width_in, _MAX_RISE_IN if hangs else 0.0)
+    zoom = min(max(width_in / 12.0, 1.0), 1.5)
+    # Arcs between vertices of the lowest tier hang below it, those of the others rise above.
+    inside = {kinds[x.src] for x in links if x.src in kinds and kinds[x.src] == kinds.get(x.dst)}
+    shared = {vertex.kind for vertex in vertices if vertex.node is None} - {"gpu"}
+    heights = _heights(tiers, shared, width_in, _MAX_RISE_IN if tiers[0] in inside else 0.0)
 
-    spans: dict[int | None, tuple[float, float]] = {None: (_MARGIN_IN, _MARGIN_IN + width_in)}
-    left = _MARGIN_IN
+    left = 1.0 * zoom
+    spans: dict[int | None, tuple[float, float]] = {None: (left, left + width_in)}
     for node in nodes:
         spans[node] = (left, left + slots[node] * slot_in)
         left += (slots[node] + 1) * slot_in
@@ -136,8 +144,12 @@ def _layout(vertices: Sequence[Vertex], links: Sequence[LinkLoad]) -> _Layout:
         spans={node: spans[node] for node in nodes},
         tiers=heights,
         slot_in=slot_in,
-        width_in=width_in + _MARGIN_IN + 0.9,
-        height_in=max(heights.values()) + 1.05,
+        width_in=width_in + 1.0 * zoom + 0.9,
+        height_in=max(heights.values())
+        + 0.55
+        + 0.45 * zoom
+        + (0.45 if tiers[-1] in inside else 0.0),
+        zoom=zoom,
     )
 
 
@@ -163,8 +175,10 @@ def _draw_links(axes: Axes, layout: _Layout, links: Sequence[LinkLoad], top: flo
     drawable = [link for link in links if link.src in layout.at and link.dst in layout.at]
     drawable.sort(key=lambda link: link.utilisation)
     lowest = min(layout.tiers.values())
-    thin = min(1.0, layout.slot_in / 0.34)
+    thin = min(1.0, max(0.5, layout.slot_in / 0.34))
     shift = 0.024 * thin
+    # Beyond some twenty lines an inch between two tiers, lines get thinner with their number.
+    crowd = Counter((layout.at[x.src][1], layout.at[x.dst][1]) for x in drawable)
     paths, colours, widths = [], [], []
     cmap = load_colours()
     for link in drawable:
@@ -173,7 +187,8 @@ def _draw_links(axes: Axes, layout: _Layout, links: Sequence[LinkLoad], top: flo
         paths.append(_curve(a, b, upward=a[1] > lowest, shift=shift))
         share = min(link.utilisation / top, 1.0)
         colours.append(cmap(share) if link.wire_bytes > 0 else UNUSED)
-        widths.append(thin * (0.7 + 1.5 * share) if link.wire_bytes > 0 else 0.5 * thin)
+        fine = thin * min(1.0, max(20 * layout.width_in / crowd[a[1], b[1]], 0.2))
+        widths.append(fine * (0.7 + 1.5 * share) if link.wire_bytes > 0 else 0.5 * fine)
     axes.add_collection(
         LineCollection(paths, colors=colours, linewidths=widths, capstyle="round", zorder=2)
     )
@@ -228,14 +243,14 @@ def _draw_map(result: RunResult) -> Figure:
                 )
             )
             name = f"node {node}" if right - left > 0.6 else f"{node}"
-            axes.text(
-                (left + right) / 2, lowest - 0.33 - hang, name, ha="center", va="top", fontsize=8
-            )
+            look: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 8 * layout.zoom}
+            axes.text((left + right) / 2, lowest - 0.33 - hang, name, **look)
         for kind, height in layout.tiers.items():
-            axes.text(0.1, height, TIER_NAMES[kind], va="center", fontsize=8, color="#444444")
+            look = {"va": "center", "fontsize": 8 * layout.zoom, "color": "#444444"}
+            axes.text(0.1, height, TIER_NAMES[kind], **look)
         _draw_links(axes, layout, result.links, top)
         _draw_vertices(axes, layout, result.vertices)
-        _title(axes, result, 0.1, layout.height_in)
+        _title(axes, result, layout)
         bar_axes = figure.add_axes(
             (
                 (layout.width_in - 0.62) / layout.width_in,
@@ -244,22 +259,25 @@ def _draw_map(result: RunResult) -> Figure:
                 max(highest - lowest, 1.0) / layout.height_in,
             )
         )
-        _colour_bar(figure, bar_axes, top)
+        _colour_bar(figure, bar_axes, top, layout.zoom)
     return figure
 
 
-def _title(axes: Axes, result: RunResult, x: float, height_in: float) -> None:
+def _title(axes: Axes, result: RunResult, layout: _Layout) -> None:
     words = f"{busiest_words(result.links)}. Two lines a link, traffic keeps to the right."
-    axes.text(x, height_in - 0.16, result.title, va="top", fontsize=11, weight="bold")
-    axes.text(x, height_in - 0.42, words, va="top", fontsize=8, color="#444444")
+    zoom, top = layout.zoom, layout.height_in
+    look: dict[str, Any] = {"va": "top", "fontsize": 11 * zoom, "weight": "bold"}
+    axes.text(0.1, top - 0.14 * zoom, result.title, **look)
+    look = {"va": "top", "fontsize": 8 * zoom, "color": "#444444"}
+    axes.text(0.1, top - 0.40 * zoom, words, **look)
 
 
-def _colour_bar(figure: Figure, axes: Axes, top: float) -> None:
+def _colour_bar(figure: Figure, axes: Axes, top: float, zoom: float) -> None:
     mappable = ScalarMappable(Normalize(0, 100 * top), load_colours())
     bar = figure.colorbar(mappable, cax=axes)
     bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=7, length=2)
-    bar.ax.set_title("% used", fontsize=7, loc="center", weight="normal")
+    bar.ax.tick_params(labelsize=7 * zoom, length=2)
+    bar.ax.set_title("% used", fontsize=7 * zoom, loc="center", weight="normal")
 
 
 def plot_link_load(
