@@ -31,7 +31,7 @@ from topologies.hardware_family import (
 
 __all__ = ["aliases", "families", "load", "markdown", "names", "subset", "summary", "write_docs"]
 
-_WORDS = re.compile(r"^(\d+)x(.+)$")
+_WORDS = re.compile(r"^(\d+)\s*x\s*(.+)$")
 
 
 def _fold(text: str) -> str:

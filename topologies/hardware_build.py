@@ -174,8 +174,9 @@ def build(name: str, data: Mapping[str, Any]) -> NodeTemplate:
     name
         Name of the preset.
     data
-        Keys ``summary gpus platform links nic p2p gpudirect source source_quality`` and, if the
-        NUMA nodes of the CPUs are not 0, 1, …, ``numa``.
+        Keys ``summary gpus platform links nic p2p gpudirect source source_quality``; ``numa``, the
+        NUMA nodes of the CPU vertices when they are not 0, 1, …; ``numa_per_socket``, by which a
+        socket's memory bandwidth is divided; ``nvl_domain_nodes``, nodes on the same NVSwitches.
 
     Raises
     ------
@@ -251,4 +252,6 @@ def build(name: str, data: Mapping[str, Any]) -> NodeTemplate:
             )
         ),
         source_quality=data["source_quality"],
+        cpu_memory_Bps=parse_rate(platform["memory"]) / data.get("numa_per_socket", 1),
+        nvl_domain_nodes=data.get("nvl_domain_nodes", 1),
     )
