@@ -1,0 +1,131 @@
+"""Run every variant of a scenario: one after the other, or in a process pool when it pays."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import replace
+
+from simulator.results.model import RunResult
+from simulator.run import run_resolved
+from simulator.scenario.resolve import ScenarioSet
+from simulator.scenario.resolved import Resolved
+
+__all__ = ["run_set"]
+
+OnProgress = Callable[[int, int], None]
+
+POOL_PAYS_S = 2.0
+"""Processes are started when the remaining variants would take longer than this."""
+
+
+def run_set(
+    scenarios: ScenarioSet,
+    *,
+    record: bool | None = None,
+    workers: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> RunResult:
+    """Simulate all variants and return one result.
+
+    Parameters
+    ----------
+    scenarios
+        From `simulator.scenario.resolve.load` or ``from_words``.
+    record
+        Keep messages for traces; None: as each scenario says.
+    workers
+        Processes; None: one per core, 1: this process only.
+    on_progress
+        Called with (steps done, steps in all).
+
+    Returns
+    -------
+    RunResult
+        Of one variant as it is; of several the rows of all, labelled, and the links and ranks of
+        none.  After Ctrl-C: what was done, with a warning.
+    """
+    variants = scenarios.variants
+    if len(variants) == 1:
+        result = run_resolved(variants[0], record=record, on_progress=on_progress)
+        return _with_warnings(result, scenarios)
+    done: dict[int, RunResult] = {}
+    interrupted = False
+    try:
+        _run_all(variants, done, record, workers, on_progress)
+    except KeyboardInterrupt:
+        interrupted = True
+        if not done:
+            raise
+    merged = _merged(variants, done)
+    if interrupted:
+        text = f"interrupted: {len(done)} of {len(variants)} variants are done"
+        merged = replace(merged, warnings=(text, *merged.warnings))
+    return _with_warnings(merged, scenarios)
+
+
+def _run_all(
+    variants: tuple[Resolved, ...],
+    done: dict[int, RunResult],
+    record: bool | None,
+    workers: int | None,
+    on_progress: OnProgress | None,
+) -> None:
+    total = len(variants)
+    begin = time.perf_counter()
+    for index, variant in enumerate(variants):
+        done[index] = run_resolved(variant, record=record)
+        if on_progress is not None:
+            on_progress(len(done), total)
+        mean_s = (time.perf_counter() - begin) / len(done)
+        count = min(workers or os.cpu_count() or 1, total - len(done))
+        if count > 1 and mean_s * (total - len(done)) > POOL_PAYS_S:
+            _run_pool(variants, done, record, count, on_progress)
+            return
+
+
+def _run_pool(
+    variants: tuple[Resolved, ...],
+    done: dict[int, RunResult],
+    record: bool | None,
+    count: int,
+    on_progress: OnProgress | None,
+) -> None:
+    pool = ProcessPoolExecutor(max_workers=count)
+    try:
+        waiting: dict[Future[RunResult], int] = {
+            pool.submit(run_resolved, variant, record=record): index
+            for index, variant in enumerate(variants)
+            if index not in done
+        }
+        while waiting:
+            finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in finished:
+                done[waiting.pop(future)] = future.result()
+                if on_progress is not None:
+                    on_progress(len(done), len(variants))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _merged(variants: tuple[Resolved, ...], done: dict[int, RunResult]) -> RunResult:
+    rows = [
+        replace(row, variant=", ".join(part for part in (variants[index].label, row.variant) if part))
+        for index in sorted(done)
+        for row in done[index].rows
+    ]
+    warnings: list[str] = []
+    for index in sorted(done):
+        warnings += [text for text in done[index].warnings if text not in warnings]
+    first = done[min(done)]
+    title = variants[0].description or first.title
+    return RunResult(
+        title=title, rows=tuple(rows), provenance=first.provenance, warnings=tuple(warnings)
+    )
+
+
+def _with_warnings(result: RunResult, scenarios: ScenarioSet) -> RunResult:
+    told = tuple(str(problem) for problem in scenarios.warnings)
+    return replace(result, warnings=(*told, *result.warnings)) if told else result
