@@ -21,8 +21,19 @@ __all__ = [
 ]
 
 SET_PLACE = Place("--set")
-SHORT_FORMS = {"node": "preset", "fabric": "kind", "costs": "profile"}
+SHORT_FORMS = {"node": "preset", "fabric": "kind", "costs": "profile", "engine": "level"}
 """Sections that may be written as one word, and the key that the word stands for."""
+
+REPLACES = {
+    "size": ("sizes",),
+    "sizes": ("size",),
+    "node": ("groups", "topology"),
+    "groups": ("node", "nodes", "gpus_per_node", "topology"),
+    "topology": ("node", "nodes", "gpus_per_node", "groups", "fabric"),
+    "generator": ("programs",),
+    "programs": ("generator",),
+}
+"""Keys that say the same in another way: an override with one drops the others below it."""
 
 _MOST_BASES = 16
 _SEGMENT = re.compile(r"[^.\[\]]+|\[(\d+)\]")
@@ -37,15 +48,26 @@ def merge(under: Mapping, over: Mapping) -> Mapping:
     """
     result = under
     for key, node in over.items.items():
-        result = _place(result, split_key(key), node, over.key_place[key])
+        result = _place(result, split_key(key), node, over.key_place[key], keep=over)
     return result
 
 
-def _place(target: Mapping, segments: list[str | int], node: Node, place: Place) -> Mapping:
+def _place(
+    target: Mapping,
+    segments: list[str | int],
+    node: Node,
+    place: Place,
+    *,
+    keep: Mapping | None = None,
+) -> Mapping:
     key, rest = str(segments[0]), segments[1:]
     below = target.get(key)
     if rest:
         return target.with_item(key, _descend(key, below, rest, node, place), place)
+    if not (isinstance(node, Scalar) and node.is_null):
+        # What stands together in one override stays together, for its error.
+        others = REPLACES.get(key, ())
+        target = target.without(*(other for other in others if keep is None or other not in keep))
     if isinstance(node, Mapping):
         below = spread(key, below)
         if isinstance(below, Mapping) and not _other_kind(below, node):

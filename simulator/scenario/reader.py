@@ -90,12 +90,18 @@ class Reader:
     origins: dict[str, str] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
     """Place of every key that was written."""
+    failed: set[str] = field(default_factory=set)
+    """Keys with a problem, so that nothing is said about what follows from it."""
 
     def place_of(self, path: str) -> Place:
         """Return the place of a dotted key, or of the nearest section above it."""
         while path and path not in self.places:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.places.get(path, Place(""))
+
+    def has_problem(self, *paths: str) -> bool:
+        """Whether one of these keys, or something below it, has a problem already."""
+        return any(key.startswith(paths) for key in self.failed)
 
     def refuse(
         self,
@@ -107,6 +113,7 @@ class Reader:
         place: Place | None = None,
     ) -> Any:
         """Record a problem and return FAILED."""
+        self.failed.add(path)
         self.problems.append(self._problem(path, message, allowed, suggestion, place))
         return FAILED
 
@@ -155,8 +162,13 @@ class Reader:
         self.places[path] = place
         self.origins[path] = str(place)
 
-    def section(self, owner: type[T], node: Node | None, path: str, *, skip: str = "") -> T | None:
-        """Return an instance of *owner* read from a mapping, or None when a problem was found.
+    def section(
+        self, owner: type[T], node: Node | None, path: str, *, skip: tuple[str, ...] = ()
+    ) -> T | None:
+        """Return an instance of *owner* read from a mapping, or None when there can be none.
+
+        A field with a problem takes its default, so that the rest can still be checked; the
+        recorded problem keeps the scenario from being used.
 
         Parameters
         ----------
@@ -167,7 +179,7 @@ class Reader:
         path
             Dotted key of the section; empty at the top.
         skip
-            A key that the caller reads itself.
+            Keys that the caller reads itself.
         """
         node = spread(path.rpartition(".")[2], self.choose(node, path))
         if node is None or (isinstance(node, Scalar) and node.is_null):
@@ -177,14 +189,17 @@ class Reader:
             self.refuse(path, f"is {kind_of(node)}", allowed=f"keys with values {short}".strip())
             return None
         fields = list(declared(owner))
-        self.check_keys(node, path, [*_keys(fields), *([skip] if skip else [])])
+        self.check_keys(node, path, [*_keys(fields), *skip])
         values = {item.name: self._field(item, node, path) for item in fields}
+        bad = [item for item in fields if values[item.name] is FAILED]
+        values |= {item.name: _fallback(item) for item in bad}
         if any(value is FAILED for value in values.values()):
             return None
         try:
             return owner(**values)
         except CollsimError as error:
-            self.refuse_all(path, error)
+            if not bad:
+                self.refuse_all(path, error)
             return None
 
     def check_keys(self, node: Mapping, path: str, allowed: list[str]) -> None:
@@ -280,6 +295,15 @@ class Reader:
                 return None
         text = ",".join(part.text for part in node.items if isinstance(part, Scalar))
         return Scalar(node.place, text, quoted=True)
+
+
+def _fallback(item: OptionField | ShapedField) -> Any:
+    """Return a field's default, or FAILED when it must be given."""
+    if isinstance(item, OptionField):
+        return FAILED if item.required else item.default
+    scratch = Reader()
+    value = item.shape.read(scratch, None, "", Place(""))
+    return FAILED if scratch.problems else value
 
 
 def _keys(fields: list[OptionField | ShapedField]) -> list[str]:

@@ -11,11 +11,11 @@ from typing import Any
 
 from simulator.base.fields import option
 from simulator.fabric.model import LINK_KINDS
+from simulator.scenario import plugins
 from simulator.scenario.reader import shaped
 from simulator.scenario.shapes import Counts, Nested, NestedList, Sizes, Table, Texts
 
 __all__ = [
-    "DTYPE_BYTES",
     "CollectiveSpec",
     "CostSpec",
     "EngineSpec",
@@ -29,22 +29,6 @@ __all__ = [
     "OutputSpec",
     "PerturbSpec",
 ]
-
-DTYPE_BYTES = {
-    "int8": 1,
-    "uint8": 1,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "half": 2,
-    "float": 4,
-    "double": 8,
-    "bfloat16": 2,
-    "fp8_e4m3": 1,
-    "fp8_e5m2": 1,
-}
-"""Bytes of an element, by nccl-tests' names of types."""
 
 REDUCTIONS = ("sum", "prod", "max", "min", "avg")
 PROTOCOLS = ("auto", "LL", "LL128", "Simple")
@@ -66,7 +50,7 @@ class NodeSpec:
     """A node preset and what differs from it."""
 
     preset: str = option(
-        "text", doc="Name as `collsim topologies list` shows it, an alias, or words (`8xH100`)."
+        "name", doc="Name as `collsim topologies list` shows it, an alias, or words (`8xH100`)."
     )
     nic_rate_Bps: float | None = option(
         "rate", None, doc="Rate of each network port per direction; auto: the preset's."
@@ -80,10 +64,6 @@ class NodeSpec:
         doc="Kind of the network ports; null: the preset's.",
         choices=("infiniband", "roce", "ethernet", "slingshot", "efa"),
     )
-    p2p: bool | None = option(
-        "flag", None, doc="GPUs reach each other over PCIe; auto: as the preset."
-    )
-    gpudirect: bool | None = option("flag", None, doc="NICs reach GPU memory; auto: as the preset.")
     links: dict[str, LinkNumbers] = shaped(
         Table(LinkNumbers, LINK_KINDS), doc="Numbers of the node's links, by kind of link."
     )
@@ -113,7 +93,7 @@ class FabricSpec:
 class CollectiveSpec:
     """One collective call, at one or several sizes."""
 
-    op: str = option("text", doc="`all_reduce`, `all_gather`, …; aliases of other tools are known.")
+    op: str = option("name", doc="`all_reduce`, `all_gather`, …; aliases of other tools are known.")
     sizes_bytes: tuple[int, ...] = shaped(
         Sizes(),
         key="sizes",
@@ -122,14 +102,14 @@ class CollectiveSpec:
         "reduce and send_recv, the sum of all ranks' parts of the others.  One table row each.",
     )
     algorithm: str = option(
-        "text", "auto", doc="Name as `collsim list` shows it for the collective, or auto."
+        "name", "auto", doc="Name as `collsim list` shows it for the collective, or auto."
     )
     protocol: str = option("name", "auto", doc="Protocol.", choices=PROTOCOLS)
     channels: int | None = option(
         "count", None, doc="Parallel channels; auto: as the library would.", minimum=1
     )
     root: int = option("count", 0, doc="Root of broadcast, reduce, gather and scatter.")
-    dtype: str = option("name", "float", doc="Type of an element.", choices=tuple(DTYPE_BYTES))
+    dtype: str = option("name", "float", doc="Type of an element, as nccl-tests or torch call it.")
     redop: str = option("name", "sum", doc="Reduction.", choices=REDUCTIONS)
     ranks: tuple[int, ...] | None = option(
         "ranks",
@@ -147,14 +127,14 @@ class CollectiveSpec:
     @property
     def element_bytes(self) -> int:
         """Bytes of an element."""
-        return DTYPE_BYTES[self.dtype]
+        return plugins.element_bytes(self.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostSpec:
     """Cost constants of the communication library."""
 
-    profile: str = option("text", "nccl", doc="Cost profile, such as `nccl` or `ideal`.")
+    profile: str = option("name", "nccl", doc="Cost profile, such as `nccl` or `ideal`.")
     overrides: dict[str, str] = shaped(
         Texts("constants by dotted key, `links.nvlink.efficiency: 90 %`"),
         doc="Other values of the profile's constants: `launch.time`, `links.KIND.efficiency`, "
@@ -196,7 +176,9 @@ class Jitter:
     """Random variation of every message, seeded."""
 
     sigma: float = option(
-        "fraction", 0.0, doc="Standard deviation of a message's duration, as a share of it."
+        "fraction",
+        0.0,
+        doc="Spread of each message's time on the wire: log-normal factor, median 1.",
     )
     latency_s: float = option("time", 0.0, doc="Mean of an exponential extra latency.")
 

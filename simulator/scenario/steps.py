@@ -9,7 +9,7 @@ from simulator.base.errors import CollsimError
 from simulator.base.fields import format_ranks, option, parse_ranks
 from simulator.scenario.plain import to_plain
 from simulator.scenario.reader import FAILED, Reader, kind_of, shaped
-from simulator.scenario.schema import DTYPE_BYTES, PROTOCOLS, CollectiveSpec
+from simulator.scenario.schema import PROTOCOLS, CollectiveSpec
 from simulator.scenario.shapes import Nested, NestedList, is_absent
 from simulator.scenario.tree import Mapping, Node, Place, Scalar, Sequence
 
@@ -100,6 +100,9 @@ class WaitOp:
 
     on: str = option("text", key="wait", doc="Stream whose work so far must be done.", sweep=False)
     stream: str = option("text", "compute", doc="Stream that waits.", sweep=False)
+    leave: int = option(
+        "count", 0, doc="So many of the latest operations there may still run (prefetched ones)."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +192,8 @@ class DdpGenerator:
         "flag", True, doc="Reduce during the backward; no: all buckets after it."
     )
     iterations: int = option("count", 1, doc="Training steps.", minimum=1)
-    dtype: str = option("name", "float", doc="Type of gradients.", choices=tuple(DTYPE_BYTES))
-    algorithm: str = option("text", "auto", doc="Algorithm of the all-reduce.")
+    dtype: str = option("name", "float", doc="Type of gradients.")
+    algorithm: str = option("name", "auto", doc="Algorithm of the all-reduce.")
     protocol: str = option("name", "auto", doc="Protocol.", choices=PROTOCOLS)
     channels: int | None = option("count", None, doc="Channels.", minimum=1)
 
@@ -229,10 +232,8 @@ class ZeroGenerator:
         "size", None, doc="Largest collective; auto: a whole layer.", minimum=1
     )
     iterations: int = option("count", 1, doc="Training steps.", minimum=1)
-    dtype: str = option(
-        "name", "bfloat16", doc="Type of parameters and gradients.", choices=tuple(DTYPE_BYTES)
-    )
-    algorithm: str = option("text", "auto", doc="Algorithm of the collectives.")
+    dtype: str = option("name", "bfloat16", doc="Type of parameters and gradients.")
+    algorithm: str = option("name", "auto", doc="Algorithm of the collectives.")
     protocol: str = option("name", "auto", doc="Protocol.", choices=PROTOCOLS)
     channels: int | None = option("count", None, doc="Channels.", minimum=1)
 

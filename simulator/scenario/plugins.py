@@ -1,0 +1,111 @@
+"""Discovery: the one place where scenarios learn which presets, fabrics and algorithms exist.
+
+Everything is imported when first asked for, so that reading a scenario without a network does
+not pay for the builders of networks.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from simulator.base.errors import CollsimError
+from simulator.fabric.model import NodeTemplate
+
+__all__ = [
+    "algorithm_names",
+    "canonical_collective",
+    "canonical_dtype",
+    "canonical_preset",
+    "check_costs",
+    "element_bytes",
+    "fabric_kinds",
+    "fabric_options",
+    "node_template",
+    "routing_options",
+]
+
+
+def fabric_kinds() -> list[str]:
+    """Return the kinds of network fabric, sorted."""
+    import topologies
+
+    return sorted(topologies.kinds())
+
+
+def fabric_options(kind: str) -> type[Any]:
+    """Return the option dataclass of a kind of fabric."""
+    import topologies
+
+    found: type[Any] = topologies.option_type(kind)
+    return found
+
+
+def routing_options() -> type[Any]:
+    """Return the option dataclass of routing."""
+    from simulator.fabric.options import RoutingOptions
+
+    return RoutingOptions
+
+
+def canonical_preset(name: str) -> str:
+    """Return a node preset's own name; TopologyError with the nearest one if there is none."""
+    from topologies import hardware
+
+    return hardware.canonical(name)
+
+
+@lru_cache(maxsize=256)
+def node_template(name: str) -> NodeTemplate:
+    """Return a node preset."""
+    from topologies import hardware
+
+    return hardware.load(name)
+
+
+def canonical_collective(name: str) -> str:
+    """Return our name of a collective, from any tool's spelling; ScheduleError if unknown."""
+    from simulator.collectives import names
+
+    return names.canonical_collective(name)
+
+
+def canonical_dtype(name: str) -> str:
+    """Return nccl-tests' name of an element type, from torch's too; ScheduleError if unknown."""
+    from simulator.collectives import names
+
+    return names.canonical_dtype(name)
+
+
+def element_bytes(dtype: str) -> int:
+    """Return the bytes of an element of a canonical type."""
+    from simulator.collectives import names
+
+    return names.DTYPE_BYTES[dtype]
+
+
+def algorithm_names(collective: str) -> list[str]:
+    """Return the algorithms of a collective, sorted."""
+    from simulator.collectives.registry import algorithms
+
+    return algorithms(collective)
+
+
+def check_costs(profile: str, overrides: dict[str, str]) -> dict[str, CollsimError]:
+    """Return what is wrong with a cost profile and its overrides, by dotted key.
+
+    The key ``profile`` stands for the profile's name.
+    """
+    from simulator.costs.profile import load_profile
+
+    try:
+        found = load_profile(profile)
+    except CollsimError as error:
+        return {"profile": error}
+    errors: dict[str, CollsimError] = {}
+    for key, text in overrides.items():
+        try:
+            found.with_overrides({key: text})
+        except CollsimError as error:
+            errors[f"overrides.{key}"] = error
+    return errors
