@@ -1,6 +1,6 @@
 """Scenario files: YAML → frozen dataclasses → resolved scenarios, and back."""
 
-from simulator.scenario.dump import describe, dump, to_json
+from simulator.scenario.dump import describe, dump, to_json, to_mapping
 from simulator.scenario.resolve import ScenarioSet, from_words, load, loads
 from simulator.scenario.resolved import Resolved
 
@@ -13,4 +13,5 @@ __all__ = [
     "load",
     "loads",
     "to_json",
+    "to_mapping",
 ]

@@ -19,7 +19,7 @@ from simulator.scenario.tree import Mapping
 
 __all__ = ["DEFAULT_FABRIC", "resolve"]
 
-DEFAULT_FABRIC = "rail_optimized"
+DEFAULT_FABRIC = "single_switch"
 """What joins several nodes when nothing is said."""
 
 
@@ -205,6 +205,9 @@ def _job(reader: Reader, job: Job, path: str, n_gpus: int | None) -> Job:
     collective = job.collective
     if collective is not None:
         where = join(path, "collective")
+        if collective.ranks is not None:
+            reader.refuse(join(where, "ranks"), "has no meaning here", allowed="ranks of the job")
+        collective = replace(collective, ranks=None)
         collective = resolve_call(reader, collective, where, size, one_size=True)
     generator = _generator(reader, job.generator, join(path, "generator"))
     programs = _programs(reader, job.programs, join(path, "programs"), size, f"job {job.name!r}")

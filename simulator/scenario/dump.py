@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -14,12 +15,17 @@ from simulator.scenario.reader import join
 from simulator.scenario.resolved import Resolved
 from simulator.scenario.schema import NodeGroup
 
-__all__ = ["describe", "dump", "to_json"]
+__all__ = ["describe", "dump", "to_json", "to_mapping"]
 
 
-def to_json(resolved: Resolved) -> dict[str, Any]:
-    """Return the scenario as plain data, texts with units; as JSON it is a scenario file again."""
+def to_mapping(resolved: Resolved) -> dict[str, Any]:
+    """Return the scenario as plain data: numbers, texts with units, lists and dicts."""
     return to_plain(resolved)
+
+
+def to_json(resolved: Resolved) -> str:
+    """Return the scenario as JSON, which is YAML and so loads to the same variant."""
+    return json.dumps(to_plain(resolved), indent=2, ensure_ascii=False)
 
 
 def dump(resolved: Resolved) -> str:

@@ -54,10 +54,31 @@ class ShapedField:
     aliases: tuple[str, ...]
 
 
-def shaped(shape: Shape, *, doc: str, key: str | None = None, aliases: tuple[str, ...] = ()) -> Any:
-    """Declare a dataclass field that is read by *shape*; aliases are further keys for it."""
+def shaped(
+    shape: Shape,
+    *,
+    doc: str,
+    key: str | None = None,
+    aliases: tuple[str, ...] = (),
+    default: Any = dataclasses.MISSING,
+) -> Any:
+    """Declare a dataclass field that is read by *shape*.
+
+    Parameters
+    ----------
+    shape
+        How it is read and written; it also knows what an absent key means.
+    doc
+        Meaning, one sentence.
+    key
+        Key in files, where it is not the field's name.
+    aliases
+        Further keys for it.
+    default
+        For construction in Python only.
+    """
     metadata = {"shape": shape, "doc": doc, "spelled": key, "aliases": aliases}
-    return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def declared(owner: type[Any]) -> Iterator[OptionField | ShapedField]:

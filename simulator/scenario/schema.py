@@ -96,6 +96,7 @@ class CollectiveSpec:
     op: str = option("name", doc="`all_reduce`, `all_gather`, …; aliases of other tools are known.")
     sizes_bytes: tuple[int, ...] = shaped(
         Sizes(),
+        default=(),
         key="sizes",
         aliases=("size",),
         doc="Message sizes as nccl-tests counts them: the whole buffer of all_reduce, broadcast, "
@@ -118,6 +119,7 @@ class CollectiveSpec:
     )
     counts_bytes: tuple[int, ...] | tuple[tuple[int, ...], ...] | None = shaped(
         Counts(),
+        default=None,
         key="counts",
         doc="Uneven parts, instead of a size: bytes of each rank (all_gather, reduce_scatter, "
         "gather, scatter) or a row of bytes per sender (all_to_allv).",
