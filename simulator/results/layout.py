@@ -69,10 +69,10 @@ class Table:
         excess = sum(wanted) + len(_GAP) * (len(wanted) - 1) - width
         flexible = [i for i, column in enumerate(self.columns) if column.flexible]
         # The widest flexible column gives first, one character at a time, so that short names
-        # stay whole; below eight characters a name says nothing.
+        # stay whole; below six characters a name says nothing.
         while excess > 0 and flexible:
             widest = max(flexible, key=lambda i: wanted[i])
-            if wanted[widest] <= 8:
+            if wanted[widest] <= 6:
                 break
             wanted[widest] -= 1
             excess -= 1

@@ -289,9 +289,9 @@ def rank_table(ranks: RankTimes, *, limit: int = 16) -> Table:
         remarks = []
         # Ranks that all call at once are not late.
         if call_s == last_call > min(ranks.call_s):
-            remarks.append("last to call")
+            remarks.append("last call")
         if end_s == last_end > min(ranks.end_s):
-            remarks.append("last to end")
+            remarks.append("last end")
         busy_s = end_s - call_s
         lines.append(
             (

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import csv
+import dataclasses
+import random
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from simulator.base.errors import CollsimError
+from simulator.results import LinkLoad, Provenance, Row, RunResult, TraceEvent, Vertex
+from simulator.results import plots as figures
+from simulator.results.plots_links import _layout
+from simulator.results.plots_matrix import load_scale_top
+
+Plot = Callable[..., None]
+
+
+def cluster(n_nodes: int) -> RunResult:
+    """Nodes of 8 GPUs, 4 NVSwitches, 2 CPUs and 8 NICs on 8 rails with 4 spines."""
+    chance = random.Random(1)
+    vertices: list[Vertex] = []
+    links: list[LinkLoad] = []
+
+    def duplex(a: str, b: str, kind: str) -> None:
+        for src, dst in ((a, b), (b, a)):
+            share = chance.random()
+            links.append(
+                LinkLoad(
+                    name=f"{src}→{dst}",
+                    kind=kind,
+                    capacity_Bps=1e9,
+                    wire_bytes=share * 1e9,
+                    utilisation=share,
+                    src=src,
+                    dst=dst,
+                )
+            )
+
+    for node in range(n_nodes):
+        for kind, count in (("gpu", 8), ("nvswitch", 4), ("cpu", 2), ("nic", 8)):
+            vertices += [
+                Vertex(name=f"{node}.{kind}{i}", kind=kind, node=node) for i in range(count)
+            ]
+        for i in range(8):
+            for switch in range(4):
+                duplex(f"{node}.gpu{i}", f"{node}.nvswitch{switch}", "nvlink")
+            duplex(f"{node}.gpu{i}", f"{node}.cpu{i // 4}", "pcie")
+            duplex(f"{node}.cpu{i // 4}", f"{node}.nic{i}", "pcie")
+            duplex(f"{node}.nic{i}", f"leaf{i}", "infiniband")
+        duplex(f"{node}.cpu0", f"{node}.cpu1", "upi")
+    vertices += [Vertex(name=f"leaf{i}", kind="leaf") for i in range(8)]
+    vertices += [Vertex(name=f"spine{i}", kind="spine") for i in range(4)]
+    for leaf in range(8):
+        for spine in range(4):
+            duplex(f"leaf{leaf}", f"spine{spine}", "infiniband")
+    return RunResult(
+        title=f"{n_nodes} nodes",
+        rows=(),
+        provenance=Provenance(version="0"),
+        links=tuple(links),
+        vertices=tuple(vertices),
+    )
+
+
+PLOTS: dict[str, Callable[[RunResult, Path], None]] = {
+    "sweep": lambda result, path: figures.plot_sweep(result, path, with_csv=True),
+    "time": lambda result, path: figures.plot_sweep(result, path, quantity="time", with_csv=True),
+    "comparison": lambda result, path: figures.plot_comparison(result.rows, path, with_csv=True),
+    "scaling": lambda result, path: figures.plot_scaling(result.rows[:1], path, with_csv=True),
+    "gantt": lambda result, path: figures.plot_gantt(result, path, with_csv=True),
+    "links": lambda result, path: figures.plot_link_load(result, path, with_csv=True),
+    "matrix": lambda result, path: figures.plot_link_load(result, path, max_gpus=2, with_csv=True),
+}
+MAGIC = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_figure_is_written_with_its_numbers(name: str, result: RunResult, tmp_path: Path) -> None:
+    PLOTS[name](result, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(MAGIC["png"])
+    assert len(read(tmp_path / "figure.csv")) >= 1
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("suffix", ["svg", "pdf"])
+@pytest.mark.parametrize("name", ["sweep", "gantt", "links"])
+def test_equal_results_give_equal_bytes(
+    name: str, suffix: str, result: RunResult, tmp_path: Path
+) -> None:
+    contents = []
+    for copy in ("a", "b"):
+        path = tmp_path / f"{copy}.{suffix}"
+        PLOTS[name](result, path)
+        contents.append(path.read_bytes())
+    assert contents[0].startswith(MAGIC[suffix])
+    assert contents[0] == contents[1]
+    assert b"CreationDate" not in contents[0]
+    assert b"<dc:date>" not in contents[0]
+
+
+def test_pdf_fonts_are_embedded_as_truetype(result: RunResult, tmp_path: Path) -> None:
+    figures.plot_sweep(result, tmp_path / "figure.pdf")
+    content = (tmp_path / "figure.pdf").read_bytes()
+    # Type 42 fonts appear as CIDFontType2 with the file embedded; the default would be Type3.
+    assert b"CIDFontType2" in content
+    assert b"FontFile2" in content
+    assert b"/Type3" not in content
+
+
+def test_matplotlib_settings_are_left_as_they_were(result: RunResult, tmp_path: Path) -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    figures.plot_sweep(result, tmp_path / "figure.png")
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_an_unknown_format_names_the_known_ones(result: RunResult, tmp_path: Path) -> None:
+    with pytest.raises(CollsimError, match=r"allowed: \.png, \.svg, \.pdf\. Did you mean 'png'"):
+        figures.plot_sweep(result, tmp_path / "figure.pgn")
+
+
+def test_a_missing_folder_is_a_clear_error(result: RunResult, tmp_path: Path) -> None:
+    with pytest.raises(CollsimError, match="folder that exists"):
+        figures.plot_sweep(result, tmp_path / "no" / "figure.png")
+
+
+def test_a_result_with_nothing_in_it_is_refused(result: RunResult, tmp_path: Path) -> None:
+    empty = dataclasses.replace(result, rows=(), links=(), trace=())
+    for plot in (figures.plot_sweep, figures.plot_gantt, figures.plot_link_load):
+        with pytest.raises(CollsimError, match="nothing to plot"):
+            plot(empty, tmp_path / "figure.png")
+    for plot in (figures.plot_comparison, figures.plot_scaling):
+        with pytest.raises(CollsimError, match="nothing to plot"):
+            plot((), tmp_path / "figure.png")
+    with pytest.raises(CollsimError, match="no row of 3 B"):
+        figures.plot_comparison(result.rows, tmp_path / "figure.png", size_bytes=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tuned_sweep_is_one_line_and_two_algorithms_are_two(
+    result: RunResult, make_row: Callable[..., Row], tmp_path: Path
+) -> None:
+    tuned = (
+        make_row(2**10, 1e-5, algorithm="tree", protocol="LL"),
+        make_row(2**20, 4e-5),
+        make_row(2**30, 4e-3),
+    )
+    both = tuple(
+        make_row(size, 1e-4, algorithm=name) for name in ("ring", "tree") for size in (2**20, 2**21)
+    )
+    for rows, series in ((tuned, {""}), (both, {"ring", "tree"})):
+        figures.plot_sweep(
+            dataclasses.replace(result, rows=rows), tmp_path / "figure.png", with_csv=True
+        )
+        assert {line["series"] for line in read(tmp_path / "figure.csv")} == series
+
+
+def test_the_bound_is_drawn_as_busbw_at_the_bound(
+    result: RunResult, make_row: Callable[..., Row], tmp_path: Path
+) -> None:
+    # The bound of the made-up rows is 250 GB/s of algbw; times 14/8 for eight ranks: 437.5.
+    measured = (make_row(2**20, 6e-5),)
+    figures.plot_sweep(result, tmp_path / "figure.png", measured=measured, with_csv=True)
+    lines = read(tmp_path / "figure.csv")
+    predicted = [line for line in lines if line["source"] == "predicted"]
+    assert [float(line["bound_busbw_GBps"]) for line in predicted] == pytest.approx([437.5] * 3)
+    (dot,) = [line for line in lines if line["source"] == "measured"]
+    assert float(dot["busbw_GBps"]) == pytest.approx(2**20 / 6e-5 / 1e9 * 1.75)
+
+
+@pytest.mark.parametrize("n_nodes", [1, 4, 16])
+def test_no_two_vertices_of_the_map_overlap(n_nodes: int) -> None:
+    made = cluster(n_nodes)
+    layout = _layout(made.vertices, made.links)
+    assert len(layout.at) == len(made.vertices)
+    half = 0.42 * min(layout.slot_in, 0.4)  # the wider of the two box sizes
+    places = sorted(layout.at.values(), key=lambda at: (at[1], at[0]))
+    for (x, y), (other_x, other_y) in pairwise(places):
+        assert y < other_y or other_x - x >= 2 * half
+    for x, y in places:
+        assert half <= x <= layout.width_in - half
+        assert 0 < y < layout.height_in
+
+
+def test_gpus_lie_below_the_network_and_above_the_nvswitches() -> None:
+    made = cluster(2)
+    tiers = _layout(made.vertices, made.links).tiers
+    assert sorted(tiers, key=lambda kind: tiers[kind]) == [
+        "nvswitch",
+        "gpu",
+        "cpu",
+        "nic",
+        "leaf",
+        "spine",
+    ]
+
+
+def test_large_clusters_are_a_matrix_of_a_size_that_does_not_grow(tmp_path: Path) -> None:
+    sizes = []
+    for n_nodes in (17, 40):
+        path = tmp_path / f"{n_nodes}.png"
+        figures.plot_link_load(cluster(n_nodes), path)
+        # The IHDR chunk of PNG: width and height at bytes 16 to 24.
+        sizes.append(path.read_bytes()[16:24])
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize(
+    ("utilisation", "top"), [(0.97, 1.0), (0.51, 1.0), (0.3, 0.5), (0.014, 0.02), (0.0, 1.0)]
+)
+def test_light_loads_get_a_finer_scale(utilisation: float, top: float) -> None:
+    link = dataclasses.replace(cluster(1).links[0], utilisation=utilisation)
+    assert load_scale_top([link]) == pytest.approx(top)
+
+
+def test_gantt_can_be_limited_to_ranks_and_rows(result: RunResult, tmp_path: Path) -> None:
+    trace = tuple(
+        TraceEvent(
+            rank=rank,
+            node=0,
+            stream="comm",
+            name="reduce_scatter",
+            kind="transfer",
+            start_s=0.0,
+            end_s=1e-5,
+            args={"step": 0},
+        )
+        for rank in range(10)
+    )
+    many = dataclasses.replace(result, trace=trace)
+    path = tmp_path / "figure.svg"
+    figures.plot_gantt(many, path, max_rows=3, with_csv=True)
+    assert [line["rank"] for line in read(tmp_path / "figure.csv")] == ["0", "1", "2"]
+    figures.plot_gantt(many, path, ranks=[7, 4], with_csv=True)
+    assert [line["rank"] for line in read(tmp_path / "figure.csv")] == ["7", "4"]
