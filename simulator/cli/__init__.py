@@ -1,0 +1,47 @@
+"""The command line: arguments and printing only, one file per command.
+
+Command modules import what they need inside their functions, so that ``collsim --help`` stays
+fast.
+"""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; errors of the user end with exit code 2 (1: a run cannot finish)."""
+    import typer
+
+    from simulator.base.errors import CollsimError
+    from simulator.cli import bench, explain, listing, run, show, topologies
+
+    app = typer.Typer(
+        name="collsim",
+        help="Predict how long collective communication takes on a GPU cluster.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(listing.version_option)
+    app.command("run", help=run.HELP)(run.command)
+    app.command("bench", help=bench.HELP)(bench.command)
+    app.command("explain", help=explain.HELP)(explain.command)
+    app.command("show", help=show.HELP)(show.command)
+    app.add_typer(topologies.app, name="topologies", help=topologies.HELP)
+    app.command("list", help=listing.HELP)(listing.command)
+    try:
+        app()
+    except CollsimError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)

@@ -1,0 +1,88 @@
+"""``collsim explain``: one call in plain words, and its steps one by one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+HELP = "Explain one call: algorithm, steps, the formula with its numbers, who sends what."
+
+
+def command(
+    collective: Annotated[str, typer.Argument(help="all_reduce, alltoall, …")] = "all_reduce",
+    node: Annotated[str, typer.Option(help="Node preset.")] = "dgx-h100",
+    nodes: Annotated[str, typer.Option("--nodes", "-N", help="Number of nodes.")] = "1",
+    gpus_per_node: Annotated[
+        str | None, typer.Option("--gpus-per-node", "-g", help="Use the first GPUs only.")
+    ] = None,
+    fabric: Annotated[str | None, typer.Option(help="Network between the nodes.")] = None,
+    size: Annotated[
+        str, typer.Option("--size", "-s", help="Size as nccl-tests counts it.")
+    ] = "64M",
+    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="Name or auto.")] = "auto",
+    protocol: Annotated[str, typer.Option("--protocol", "-p", help="Name or auto.")] = "auto",
+    channels: Annotated[str | None, typer.Option(help="Number of channels.")] = None,
+    profile: Annotated[str, typer.Option(help="Cost profile; ideal is the textbook.")] = "nccl",
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Print who sends what in every step (one channel).")
+    ] = False,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other key.")
+    ] = None,
+) -> None:
+    """Explain one call."""
+    import numpy as np
+
+    from simulator.cli.output import warn
+    from simulator.compose.build import build_cluster
+    from simulator.compose.choose import choose
+    from simulator.compose.cluster import Choice
+    from simulator.compose.explain import explain_call, step_table
+    from simulator.compose.programs import call_of
+    from simulator.scenario.patch import split_assignment
+    from simulator.scenario.resolve import from_words
+
+    words = {
+        "node": node,
+        "nodes": nodes,
+        "collective.op": collective,
+        "collective.algorithm": algorithm,
+        "collective.protocol": protocol,
+        "costs.profile": profile,
+        "collective.sizes": size,
+    }
+    optional = {
+        "gpus_per_node": gpus_per_node,
+        "fabric.kind": fabric,
+        "collective.channels": channels,
+    }
+    words |= {key: value for key, value in optional.items() if value is not None}
+    words |= dict(split_assignment(text) for text in set_ or [])
+    scenarios = from_words(words)
+    for problem in scenarios.warnings:
+        warn(str(problem))
+    for variant in scenarios.variants:
+        cluster = build_cluster(variant)
+        spec = variant.collective
+        assert spec is not None
+        group = np.arange(cluster.n_gpus) if spec.ranks is None else np.asarray(spec.ranks)
+        for size_bytes in spec.sizes_bytes or (0,):
+            call = call_of(spec, len(group), size_bytes)
+            fixed = {
+                "algorithm": spec.algorithm,
+                "protocol": spec.protocol,
+                "channels": spec.channels,
+            }
+            for line in explain_call(cluster, call, group, **fixed):
+                typer.echo(line)
+            if steps:
+                choice = choose(cluster, call, group, **fixed)
+                single = Choice(
+                    algorithm=choice.algorithm,
+                    protocol=choice.protocol,
+                    n_channels=spec.channels or 1,
+                )
+                typer.echo("")
+                for line in step_table(cluster.schedule(call, group, single)):
+                    typer.echo(line)

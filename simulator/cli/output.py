@@ -1,0 +1,159 @@
+"""Printing a result, and writing the files that were asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from simulator.results.model import RunResult
+    from simulator.scenario.resolved import Resolved
+
+__all__ = ["Files", "files_of", "print_result", "progress_of", "warn", "write_files"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Where a result goes beside the terminal; None: not asked for."""
+
+    csv: str | None = None
+    json: str | None = None
+    markdown: str | None = None
+    trace: str | None = None
+    plots: tuple[str, ...] = ()
+    """Paths ending in ``.png``, ``.svg`` or ``.pdf``; the name tells the kind."""
+
+    @property
+    def needs_record(self) -> bool:
+        """True when every message must be kept."""
+        return self.trace is not None or any("gantt" in Path(plot).stem for plot in self.plots)
+
+
+def files_of(resolved: Resolved, given: Files) -> Files:
+    """Return the files of a scenario's output section, overridden by the command line."""
+    output = resolved.output
+    folder = Path(output.folder)
+
+    def place(name: str | None) -> str | None:
+        return None if name is None else str(folder / name)
+
+    drawn = tuple(str(folder / f"{kind}.{output.plot_format}") for kind in output.plots)
+    return Files(
+        csv=given.csv or place(output.csv),
+        json=given.json or place(output.json),
+        markdown=given.markdown,
+        trace=given.trace or place(output.trace),
+        plots=given.plots or drawn,
+    )
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr."""
+    typer.echo(f"warning: {text}", err=True)
+
+
+@contextmanager
+def progress_of(total: int, label: str, quiet: bool) -> Iterator[object]:
+    """Show a progress bar on stderr for anything over two seconds; yields a callback."""
+    from simulator.results.progress import progress
+
+    if quiet:
+        yield None
+        return
+    with progress(total, label) as bar:
+        seen = 0
+
+        def report(done: int, _total: int) -> None:
+            nonlocal seen
+            bar.advance(done - seen)
+            seen = done
+
+        yield report
+
+
+def print_result(result: RunResult, *, table: str, links: bool, ranks: bool) -> None:
+    """Print a result.
+
+    Parameters
+    ----------
+    result
+        What to print.
+    table
+        ``summary`` or ``nccl-tests``.
+    links, ranks
+        Print the loads of links, the times of ranks.
+    """
+    from simulator.results import tables
+    from simulator.results.nccl_tests import nccl_tests_table
+
+    terminal = sys.stdout.isatty()
+    for text in result.warnings:
+        warn(text)
+    varied = len({row.variant for row in result.rows}) > 1
+    if table == "nccl-tests":
+        typer.echo(nccl_tests_table(result), nl=False)
+    elif varied:
+        shown = tables.comparison_table(result.rows, title=result.title)
+        typer.echo(shown.render(terminal=terminal))
+    else:
+        typer.echo(tables.summary_table(result).render(terminal=terminal))
+    for note in result.notes:
+        typer.echo(note)
+    if links and result.links:
+        typer.echo("")
+        typer.echo(tables.link_kind_table(result.links).render(terminal=terminal))
+        typer.echo("")
+        typer.echo(tables.link_table(result.links).render(terminal=terminal))
+    if ranks and result.ranks is not None:
+        typer.echo("")
+        typer.echo(tables.rank_table(result.ranks).render(terminal=terminal))
+
+
+def write_files(result: RunResult, files: Files) -> None:
+    """Write the files that were asked for; each is whole or not there at all."""
+    from simulator.results import files as writer
+    from simulator.results.tables import comparison_table, summary_table
+
+    written: list[str] = []
+    if files.csv is not None:
+        writer.write_csv(result, files.csv)
+        written.append(files.csv)
+    if files.json is not None:
+        writer.write_json(result, files.json)
+        written.append(files.json)
+    if files.markdown is not None:
+        varied = len({row.variant for row in result.rows}) > 1
+        shown = comparison_table(result.rows) if varied else summary_table(result)
+        writer.write_markdown(result, shown, files.markdown)
+        written.append(files.markdown)
+    if files.trace is not None:
+        from simulator.results.trace import write_trace
+
+        write_trace(result, files.trace)
+        written.append(files.trace)
+    for plot in files.plots:
+        _draw(result, plot)
+        written.append(plot)
+    for name in written:
+        typer.echo(f"wrote {name}", err=True)
+
+
+def _draw(result: RunResult, path: str) -> None:
+    """Draw the plot that the file's name asks for; a plain name means busbw over size."""
+    from simulator.results import plots, plots_gantt, plots_links
+
+    stem = Path(path).stem
+    if "gantt" in stem:
+        plots_gantt.plot_gantt(result, path)
+    elif "link" in stem:
+        plots_links.plot_link_load(result, path)
+    elif "compar" in stem or len({row.size_bytes for row in result.rows}) == 1:
+        plots.plot_comparison(result.rows, path)
+    else:
+        plots.plot_sweep(result.rows, path)

@@ -1,0 +1,55 @@
+"""What ``run`` and ``bench`` share: simulate, print, write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from simulator.base.errors import ScenarioError, unknown_name
+from simulator.cli.output import Files, files_of, print_result, progress_of, write_files
+
+if TYPE_CHECKING:
+    from simulator.scenario.resolve import ScenarioSet
+
+__all__ = ["TABLES", "simulate_and_print"]
+
+TABLES = ("summary", "nccl-tests")
+
+
+def simulate_and_print(
+    scenarios: ScenarioSet,
+    given: Files,
+    *,
+    table: str,
+    links: bool,
+    ranks: bool,
+    workers: int | None,
+    quiet: bool,
+) -> None:
+    """Simulate all variants, print the table and write the files."""
+    from simulator.sweep import run_set
+
+    if table not in TABLES:
+        raise ScenarioError(unknown_name("table", table, TABLES))
+    first = scenarios.variants[0]
+    files = files_of(first, given)
+    steps = len(scenarios.variants)
+    if steps == 1 and first.collective is not None:
+        steps = max(1, len(first.collective.sizes_bytes))
+    if first.description and not quiet:
+        typer.echo(first.description.strip())
+        typer.echo("")
+    report: Any
+    with progress_of(steps, "simulating", quiet) as report:
+        result = run_set(
+            scenarios,
+            record=True if files.needs_record else None,
+            workers=workers,
+            on_progress=report,
+        )
+    perturbed = bool(first.perturb.late) or first.perturb.skew_s > 0
+    print_result(result, table=table, links=links, ranks=ranks or perturbed)
+    write_files(result, files)
+    if any(text.startswith("interrupted") for text in result.warnings):
+        raise typer.Exit(130)

@@ -1,0 +1,229 @@
+"""One call in plain words: which algorithm, how many steps, the formula with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.base.units import format_rate, format_size, format_time
+from simulator.collectives.call import Call
+from simulator.collectives.registry import get_algorithm
+from simulator.collectives.schedule import Schedule, Stage
+from simulator.compose.bound import bound_s
+from simulator.compose.choose import candidates, lone_time_s
+from simulator.compose.cluster import Choice, Cluster
+from simulator.engine.traffic import Collective, StageTraffic
+
+__all__ = ["StageTerms", "explain_call", "stage_terms", "step_table"]
+
+IntArray = NDArray[np.int64]
+
+MOST_STEP_ROWS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTerms:
+    """What a stage costs on its most expensive connection."""
+
+    name: str
+    n_steps: int
+    edges: int
+    message_bytes: float
+    """Mean payload of a message on that connection."""
+    rate_Bps: float
+    """Payload rate of that connection."""
+    latency_s: float
+    """Alpha: links and software, per message."""
+    src: int
+    dst: int
+
+    @property
+    def step_s(self) -> float:
+        """Time of one step: α + m/B."""
+        return self.latency_s + (self.message_bytes / self.rate_Bps if self.message_bytes else 0.0)
+
+
+def stage_terms(cluster: Cluster, collective: Collective) -> list[StageTerms]:
+    """Return the terms of every stage of a lowered call."""
+    connections = collective.connections
+    per_link = cluster.fabric.capacity_Bps[connections.link] / connections.weight
+    owner = np.repeat(np.arange(len(connections.src)), np.diff(connections.indptr))
+    rate = np.array(connections.max_rate_Bps)
+    np.minimum.at(rate, owner, per_link)
+    return [_terms(stage, collective, rate) for stage in collective.stages]
+
+
+def _terms(stage: StageTraffic, collective: Collective, rate: NDArray[np.float64]) -> StageTerms:
+    connections = collective.connections
+    mean = stage.edge_bytes / np.maximum(stage.edge_messages, 1)
+    wire = np.where(mean > 0, mean / rate[stage.connection], 0.0)
+    worst = int(np.argmax(wire + connections.latency_s[stage.connection]))
+    connection = int(stage.connection[worst])
+    return StageTerms(
+        name=stage.name,
+        n_steps=stage.n_steps,
+        edges=len(stage.connection),
+        message_bytes=float(mean[worst]),
+        rate_Bps=float(rate[connection]),
+        latency_s=float(connections.latency_s[connection]),
+        src=int(connections.src[connection]),
+        dst=int(connections.dst[connection]),
+    )
+
+
+def explain_call(
+    cluster: Cluster,
+    call: Call,
+    group: IntArray,
+    *,
+    algorithm: str = "auto",
+    protocol: str = "auto",
+    channels: int | None = None,
+) -> list[str]:
+    """Return the explanation of one call, line by line.
+
+    Parameters
+    ----------
+    cluster, call, group
+        Where, what, who (global ranks).
+    algorithm, protocol, channels
+        As in a scenario.
+    """
+    options = candidates(
+        cluster, call, group, algorithm=algorithm, protocol=protocol, channels=channels
+    )
+    timed = sorted(_timed(cluster, call, group, options), key=lambda pair: pair[0])
+    time_s, choice = timed[0]
+    entry = get_algorithm(call.collective, choice.algorithm)
+    nodes = cluster.group_nodes(group)
+    n = call.world_size
+    lines = [
+        f"{call.collective} of {format_size(call.size_bytes)} ({call.size_bytes} bytes) on "
+        f"{n} ranks, {nodes} node{'s' if nodes > 1 else ''}",
+        "",
+        f"Algorithm: {choice.algorithm}, protocol {choice.protocol}, "
+        f"{choice.n_channels} channel{'s' if choice.n_channels > 1 else ''}",
+        f"  {entry.summary}",
+        f"  {entry.reference}",
+    ]
+    if len(timed) > 1:
+        lines.append("  the fastest of what the profile allows:")
+        lines += [
+            f"    {option.algorithm:<20} {option.protocol:<7} "
+            f"{option.n_channels:>3} channels  {format_time(each_s):>10}"
+            for each_s, option in timed[:8]
+        ]
+    schedule = cluster.schedule(call, group, choice)
+    if schedule.n_steps == 0:
+        lines += ["", "One rank alone has nobody to talk to: no steps."]
+        return lines
+    collective = cluster.collective(call, group, choice)
+    lines += ["", f"Textbook time: {entry.formula}", ""]
+    lines += _stage_lines(cluster, collective, group, choice)
+    limit_s = bound_s(cluster, call, group, algorithm=choice.algorithm)
+    lines += [
+        "",
+        f"Simulated time: {format_time(time_s)} (folded level, every rank on time)",
+    ]
+    if limit_s > 0:
+        share = 100 * limit_s / time_s
+        lines.append(
+            f"Bandwidth lower bound: {format_time(limit_s)} at the links' physical rates "
+            f"({share:.0f} % of the simulated time)"
+        )
+    return lines
+
+
+def _timed(
+    cluster: Cluster, call: Call, group: IntArray, options: list[Choice]
+) -> Iterator[tuple[float, Choice]]:
+    from simulator.base.errors import ScheduleError
+
+    refusal: ScheduleError | None = None
+    found = False
+    for option in options:
+        try:
+            time_s = lone_time_s(cluster, call, group, option)
+        except ScheduleError as error:
+            refusal = error
+            continue
+        found = True
+        yield time_s, option
+    if not found:
+        raise refusal or ScheduleError(f"no algorithm is listed for {call.collective}")
+
+
+def _stage_lines(
+    cluster: Cluster, collective: Collective, group: IntArray, choice: Choice
+) -> Iterator[str]:
+    total_s = collective.launch_s
+    alpha_s = beta_s = 0.0
+    for term in stage_terms(cluster, collective):
+        wire_s = term.message_bytes / term.rate_Bps if term.message_bytes else 0.0
+        ends = " → ".join(
+            f"rank {slot}" if slot < len(group) else "switch" for slot in (term.src, term.dst)
+        )
+        plural = "s" if term.n_steps > 1 else ""
+        yield f"Stage {term.name}: {term.n_steps} step{plural} over {term.edges} connections"
+        yield f"  slowest: {ends}, {format_rate(term.rate_Bps)} of payload"
+        yield (
+            f"  one step = α + m/B = {format_time(term.latency_s)} + "
+            f"{format_size(term.message_bytes)} / {format_rate(term.rate_Bps)} = "
+            f"{format_time(term.step_s)}"
+        )
+        yield (
+            f"  {term.n_steps} × {format_time(term.step_s)} = "
+            f"{format_time(term.n_steps * term.step_s)}"
+        )
+        total_s += term.n_steps * term.step_s
+        alpha_s += term.n_steps * term.latency_s
+        beta_s += term.n_steps * wire_s
+    yield ""
+    yield (
+        f"Sum: launch {format_time(collective.launch_s)} + latency (α) {format_time(alpha_s)} + "
+        f"bandwidth (β) {format_time(beta_s)} = {format_time(total_s)}"
+    )
+    if choice.n_channels > 1 and not cluster.profile.per_channel:
+        yield "  (channels take turns on a connection, so α hides behind their transfers)"
+
+
+def step_table(schedule: Schedule) -> Iterator[str]:
+    """Generate who sends what to whom, step by step, for a small case."""
+    shown = 0
+    number = 0
+    for stage in schedule.stages:
+        yield f"{stage.name}"
+        for index in range(stage.n_steps):
+            number += 1
+            yield f"  step {number}"
+            for line in _pieces(schedule, stage, index):
+                yield f"    {line}"
+                shown += 1
+                if shown >= MOST_STEP_ROWS:
+                    yield f"    … the rest of {schedule.n_steps} steps is left out"
+                    return
+
+
+def _pieces(schedule: Schedule, stage: Stage, index: int) -> Iterator[str]:
+    step = stage.step(index)
+    edges = np.arange(len(stage.src))[step.edge]
+    starts = np.broadcast_to(step.start, edges.shape)
+    counts = np.broadcast_to(np.asarray(step.count), edges.shape)
+    sizes = schedule.chunks.size_bytes(starts, counts)
+    for edge, start, count, size in zip(edges, starts, counts, sizes, strict=True):
+        src, dst = int(stage.src[edge]), int(stage.dst[edge])
+        what = (
+            f"chunk {int(start)}" if count == 1 else f"chunks {int(start)}…{int(start + count - 1)}"
+        )
+        if count == 0:
+            what = "a signal"
+        names = [f"rank {x}" if x < schedule.world_size else "switch" for x in (src, dst)]
+        verb = "adds" if step.reduce else "keeps"
+        channel = f", channel {int(stage.channel[edge])}" if schedule.n_channels > 1 else ""
+        yield (
+            f"{names[0]:>8} → {names[1]:<8} {what} ({format_size(float(size))}); "
+            f"{names[1]} {verb} it{channel}"
+        )
