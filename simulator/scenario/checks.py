@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -97,7 +96,9 @@ def _cluster(reader: Reader, read: Resolved, root: Mapping) -> Resolved:
     for second in ways[1:]:
         reader.refuse(second, f"stands beside {ways[0]!r}", allowed="only one way of the three")
     if not ways:
-        reader.refuse("node", "is missing", allowed="node, groups or topology", place=root.place)
+        if not reader.has_problem("node", "groups", "topology"):
+            ways_in_words = "node, groups or topology"
+            reader.refuse("node", "is missing", allowed=ways_in_words, place=root.place)
         return read
     if ways[0] != "node":
         for key in ("nodes", "gpus_per_node"):
@@ -185,12 +186,13 @@ def _traffic(reader: Reader, read: Resolved, n_gpus: int | None) -> Resolved:
         collective = resolve_call(reader, collective, "collective", n_gpus, one_size=False)
     programs = _programs(reader, read.programs, "programs", n_gpus, "cluster")
     generator = _generator(reader, read.generator, "generator")
-    names = Counter(job.name for job in read.jobs)
+    names: set[str] = set()
     jobs = []
     for index, job in enumerate(read.jobs):
         path = f"jobs[{index}]"
-        if names[job.name] > 1:
-            reader.refuse(join(path, "name"), f"two jobs are named {job.name!r}")
+        if job.name in names:
+            reader.refuse(join(path, "name"), f"a second job is named {job.name!r}")
+        names.add(job.name)
         jobs.append(_job(reader, job, path, n_gpus))
     return replace(
         read, collective=collective, programs=programs, generator=generator, jobs=tuple(jobs)

@@ -162,7 +162,7 @@ def _with_base(path: Path, shown: str, above: tuple[Path, ...]) -> Mapping:
         )
     if not below.is_file():
         raise ScenarioError(
-            _base_problem(place, f"no such file {base.text!r}", f"a path from {path.parent}")
+            _base_problem(place, f"no such file {base.text!r}", "a path from this file")
         )
     return merge(_with_base(below, str(below), above), tree)
 

@@ -8,8 +8,8 @@ is a sweep: the reader takes the chosen value, or reports the list as an open ch
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 from simulator.base.errors import CollsimError, Problem, nearest
@@ -81,20 +81,33 @@ def shaped(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def declared(owner: type[Any]) -> Iterator[OptionField | ShapedField]:
-    """Generate the options and shaped fields of a dataclass, in order."""
+@lru_cache(maxsize=256)
+def declared(owner: type[Any]) -> tuple[OptionField | ShapedField, ...]:
+    """Return the options and shaped fields of a dataclass, in order."""
     options = {item.name: item for item in option_fields(owner)}
+    found: list[OptionField | ShapedField] = []
     for item in dataclasses.fields(owner):
         if item.name in options:
-            yield options[item.name]
+            found.append(options[item.name])
         elif "shape" in item.metadata:
-            yield ShapedField(
+            shaped_field = ShapedField(
                 name=item.name,
                 key=item.metadata["spelled"] or item.name,
                 shape=item.metadata["shape"],
                 doc=item.metadata["doc"],
                 aliases=item.metadata["aliases"],
             )
+            found.append(shaped_field)
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _keyed(owner: type[Any]) -> tuple[tuple[OptionField | ShapedField, tuple[str, ...]], ...]:
+    """Return the fields of a dataclass, each with its keys in files, the usual one first."""
+    return tuple(
+        (item, (item.key, *(item.aliases if isinstance(item, ShapedField) else ())))
+        for item in declared(owner)
+    )
 
 
 @dataclass(slots=True)
@@ -209,10 +222,10 @@ class Reader:
             short = f"or the {SHORT_FORMS[path]} alone" if path in SHORT_FORMS else ""
             self.refuse(path, f"is {kind_of(node)}", allowed=f"keys with values {short}".strip())
             return None
-        fields = list(declared(owner))
-        self.check_keys(node, path, [*_keys(fields), *skip])
-        values = {item.name: self._field(item, node, path) for item in fields}
-        bad = [item for item in fields if values[item.name] is FAILED]
+        fields = _keyed(owner)
+        self.check_keys(node, path, [*(key for _, keys in fields for key in keys), *skip])
+        values = {item.name: self._field(item, keys, node, path) for item, keys in fields}
+        bad = [item for item, _ in fields if values[item.name] is FAILED]
         values |= {item.name: _fallback(item) for item in bad}
         if any(value is FAILED for value in values.values()):
             return None
@@ -235,9 +248,10 @@ class Reader:
                     place=place,
                 )
 
-    def _field(self, item: OptionField | ShapedField, section: Mapping, path: str) -> Any:
-        aliases = item.aliases if isinstance(item, ShapedField) else ()
-        found = [key for key in (item.key, *aliases) if key in section]
+    def _field(
+        self, item: OptionField | ShapedField, keys: tuple[str, ...], section: Mapping, path: str
+    ) -> Any:
+        found = [key for key in keys if key in section.items]
         if len(found) > 1:
             place = section.key_place[found[1]]
             return self.refuse(
@@ -246,7 +260,7 @@ class Reader:
                 allowed=f"only one of {', '.join(found)}",
                 place=place,
             )
-        key = join(path, item.key)
+        key = join(path, keys[0])
         node = section.get(found[0]) if found else None
         if found:
             # Errors name the key as it was written, origins the key as it is resolved.
@@ -325,14 +339,6 @@ def _fallback(item: OptionField | ShapedField) -> Any:
     scratch = Reader()
     value = item.shape.read(scratch, None, "", Place(""))
     return FAILED if scratch.problems else value
-
-
-def _keys(fields: list[OptionField | ShapedField]) -> list[str]:
-    return [
-        key
-        for item in fields
-        for key in (item.key, *(item.aliases if isinstance(item, ShapedField) else ()))
-    ]
 
 
 def join(path: str, key: str) -> str:

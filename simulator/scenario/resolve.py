@@ -158,18 +158,25 @@ class _Reading:
     warnings: dict[Problem, str] = field(default_factory=dict)
     seen: dict[Problem, int] = field(default_factory=dict)
 
-    def expand(self, tree: Mapping, patch: str | None, choices: dict[str, int]) -> None:
-        """Read with these choices; where a sweep is still open, read once for each value."""
+    def expand(
+        self, tree: Mapping, patch: str | None, choices: dict[str, int], least: int = 1
+    ) -> None:
+        """Read with these choices; where a sweep is still open, read once for each value.
+
+        *least* is how many variants the sweeps decided so far make at least.
+        """
         reader = Reader(choices=choices)
         read = reader.section(Resolved, tree, "", skip=("base", "patches"))
         if reader.open is not None:
             key, length = reader.open
+            self._refuse_too_many(tree, least * length)
             for index in range(length):
-                self.expand(tree, patch, {**choices, key: index})
+                self.expand(tree, patch, {**choices, key: index}, least * length)
             return
         for key in ("base", "patches"):
             if key in tree:
-                reader.refuse(key, "cannot be set here", allowed="in the file")
+                place = tree.key_place[key]
+                reader.refuse(key, "cannot be set here", allowed="in the file", place=place)
         if read is not None:
             read = resolve(reader, read, tree)
         labels = [("patch", patch)] if patch is not None else []
@@ -185,10 +192,13 @@ class _Reading:
             self.failed += 1
         else:
             self.variants.append(replace(read, labels=tuple(labels), origins=reader.origins))
-        if len(self.variants) + self.failed > MOST_VARIANTS:
-            place = tree.place
+        self._refuse_too_many(tree, len(self.variants) + self.failed)
+
+    @staticmethod
+    def _refuse_too_many(tree: Mapping, variants: int) -> None:
+        if variants > MOST_VARIANTS:
             message = f"has more than {MOST_VARIANTS:,} variants"
-            raise ScenarioError(_problem(place, "", message, "shorter lists"))
+            raise ScenarioError(_problem(tree.place, "", message, "shorter lists"))
 
     def labelled(self, found: dict[Problem, str]) -> list[Problem]:
         """Return problems by file and line; one that only some variants have names the first."""

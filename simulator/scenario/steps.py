@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from simulator.base.errors import CollsimError
+from simulator.base.errors import CollsimError, nearest
 from simulator.base.fields import format_ranks, option, parse_ranks
 from simulator.scenario.plain import to_plain
 from simulator.scenario.reader import FAILED, Reader, kind_of, shaped
@@ -121,11 +121,16 @@ class OperationsShape:
     @staticmethod
     def _one(reader: Reader, node: Node, path: str) -> Any:
         reader.note(path, node.place)
-        names = [name for name in _operations() if isinstance(node, Mapping) and name in node]
+        known = list(_operations())
+        keys = list(node.items) if isinstance(node, Mapping) else []
+        names = [name for name in known if name in keys]
         if len(names) != 1:
-            found = " and ".join(names) if names else "none of them"
+            found = " and ".join(map(repr, names or keys)) or kind_of(node)
             reader.refuse(
-                path, f"must be one operation, found {found}", allowed=", ".join(_operations())
+                path,
+                f"must be one operation, found {found}",
+                allowed=", ".join(known),
+                suggestion=nearest(keys[0], known) if keys and not names else None,
             )
             return None
         return reader.section(_operations()[names[0]], node, path)
