@@ -66,14 +66,14 @@ def _fold(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-_COLLECTIVE = {
-    _fold(alias): name
-    for name in COLLECTIVES
-    for alias in [name, *_COLLECTIVE_ALIASES[name].split()]
-}
-_DTYPE = {
-    _fold(alias): name for name in DTYPE_BYTES for alias in [name, *_DTYPE_ALIASES[name].split()]
-}
+def _table(aliases: dict[str, str]) -> dict[str, str]:
+    return {
+        _fold(alias): name for name, others in aliases.items() for alias in (name, *others.split())
+    }
+
+
+_COLLECTIVE = _table(_COLLECTIVE_ALIASES)
+_DTYPE = _table(_DTYPE_ALIASES)
 # Wrappings of a collective's name: libraries before it, nccl-tests' suffix after it.
 _WRAPPED = re.compile(r"^(?:torchdistributed|dist|c10d|nccl|rccl|mpi|gloo)?(.+?)(?:perf)?$")
 

@@ -78,7 +78,7 @@ def mirrored_parents(count: int) -> IntArray:
     Examples
     --------
     >>> mirrored_parents(4).tolist(), mirrored_parents(3).tolist()
-    ([1, 3, 1, -1], [2, -1, 1])
+    ([1, 3, 1, -1], [1, -1, 0])
     """
     parent = alternating_parents(count)
     if count % 2 == 0:
