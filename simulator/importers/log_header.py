@@ -58,7 +58,7 @@ _PARAMETERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("validation", re.compile(r"validation\s*:?\s*(\d+)")),
     ("graph", re.compile(r"graph\s*:?\s*(\d+)")),
 )
-_STEP = re.compile(r"step\s*:?\s*([\d.]+)\s*\((factor|bytes)\)")
+_STEP = re.compile(r"step\s*:?\s*(\d+(?:\.\d+)?)\s*\((factor|bytes)\)")
 _VERSION = re.compile(r"(?:N|R)CCL version\s*:?\s*v?(\d+\.\d+(?:\.\d+)?)")
 _LIBRARY = re.compile(r"nccl-library=(\d+)")
 _TESTS_VERSION = re.compile(r"(?:nccl|rccl)-tests:? [vV]ersion:?\s*v?(\S+)")

@@ -365,6 +365,8 @@ def _check(token: str) -> tuple[int | None, float | None]:
         return None, None
     value = readings[0]
     exceeded = token.endswith("*")
+    if not math.isfinite(value):
+        return None, None
     if exceeded or "e-" in token or "e+00" in token or value != math.floor(value):
         return None, value
-    return (int(value), None) if math.isfinite(value) else (None, value)
+    return int(value), None

@@ -39,7 +39,7 @@ MAX_HOSTS = 10_000
 MAX_ROWS = 100_000
 """Rows kept of one file (about 100 MB of objects); more are counted and reported."""
 
-_AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*([\d.]+|nan|inf)")
+_AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?(?:e[+-]\d+)?|nan|inf)")
 _OUT_OF_BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d+)\s*(\w+)")
 _FAILURE = re.compile(r"Test (?:NCCL|CUDA|HIP) failure|: Test failure|NCCL WARN|Test timeout")
 _DIGIT = re.compile(r"\d")

@@ -1,5 +1,7 @@
 """A table printed in nccl-tests' format is read back, whatever its numbers."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,8 @@ from nccl_table_printer import FOOTER, header, row
 from simulator.importers import ForeignFileError, bus_factor, implied_ranks
 from simulator.importers.nccl_tests import read
 
+DATA = Path(__file__).parent / "data"
+SAMPLES = sorted(path.name for path in DATA.iterdir() if path.suffix in (".log", ".json"))
 ELEMENT = {"float": 4, "half": 2, "int8": 1, "double": 8, "bfloat16": 2}
 KINDS = {
     "all_reduce": (False, "sum", -1),
@@ -99,3 +103,19 @@ def test_footer_of_a_whole_table_raises_no_warning():
     text = header(8) + row(2**28, 2**26, "float", "sum", -1, [(2112.2, 0), (2111.8, 0)], 1.75)
     average = (2**28 / 2112.2 + 2**28 / 2111.8) / 2 / 1e3 * 1.75
     assert read(text + FOOTER.format(average=average)).warnings == ()
+
+
+@given(data=st.data())
+def test_damaged_real_log_is_read_or_refused_with_our_error(data):
+    name = data.draw(st.sampled_from(SAMPLES))
+    text = (DATA / name).read_text()[:3000]
+    for _ in range(data.draw(st.integers(1, 12))):
+        place = data.draw(st.integers(0, len(text)))
+        gone = data.draw(st.integers(0, 15))
+        new = data.draw(st.text(alphabet="0123456789.,-eN/A \n#[]", max_size=6))
+        text = text[:place] + new + text[place + gone :]
+    try:
+        log = read(text + "\n")
+    except ForeignFileError as refusal:
+        log = refusal
+    assert isinstance(log, ForeignFileError) or all(table.rows for table in log.tables)
