@@ -30,15 +30,14 @@ def fabric_kinds() -> list[str]:
     """Return the kinds of network fabric, sorted."""
     import topologies
 
-    return sorted(topologies.kinds())
+    return sorted(topologies.topologies())
 
 
 def fabric_options(kind: str) -> type[Any]:
     """Return the option dataclass of a kind of fabric."""
     import topologies
 
-    found: type[Any] = topologies.option_type(kind)
-    return found
+    return topologies.option_type(kind)
 
 
 def routing_options() -> type[Any]:

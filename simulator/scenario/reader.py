@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from simulator.base.errors import CollsimError, Problem, nearest
 from simulator.base.fields import KIND_WORDS, OptionField, option_fields
@@ -81,9 +80,27 @@ def shaped(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-@lru_cache(maxsize=256)
+_Keyed: TypeAlias = tuple[tuple["OptionField | ShapedField", tuple[str, ...]], ...]
+_KEYED: dict[Any, _Keyed] = {}
+"""By dataclass: its fields, each with its keys in files; sweeps read the same ones again."""
+
+
 def declared(owner: type[Any]) -> tuple[OptionField | ShapedField, ...]:
     """Return the options and shaped fields of a dataclass, in order."""
+    return tuple(item for item, _ in _keyed(owner))
+
+
+def _keyed(owner: type[Any]) -> _Keyed:
+    """Return the fields of a dataclass, each with its keys in files, the usual one first."""
+    if owner not in _KEYED:
+        _KEYED[owner] = tuple(
+            (item, (item.key, *(item.aliases if isinstance(item, ShapedField) else ())))
+            for item in _declared(owner)
+        )
+    return _KEYED[owner]
+
+
+def _declared(owner: type[Any]) -> list[OptionField | ShapedField]:
     options = {item.name: item for item in option_fields(owner)}
     found: list[OptionField | ShapedField] = []
     for item in dataclasses.fields(owner):
@@ -98,16 +115,7 @@ def declared(owner: type[Any]) -> tuple[OptionField | ShapedField, ...]:
                 aliases=item.metadata["aliases"],
             )
             found.append(shaped_field)
-    return tuple(found)
-
-
-@lru_cache(maxsize=256)
-def _keyed(owner: type[Any]) -> tuple[tuple[OptionField | ShapedField, tuple[str, ...]], ...]:
-    """Return the fields of a dataclass, each with its keys in files, the usual one first."""
-    return tuple(
-        (item, (item.key, *(item.aliases if isinstance(item, ShapedField) else ())))
-        for item in declared(owner)
-    )
+    return found
 
 
 @dataclass(slots=True)
