@@ -32,6 +32,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "csv_text",
     "from_mapping",
+    "json_text",
     "markdown_text",
     "plain",
     "read_json",
@@ -127,18 +128,20 @@ def write_csv(result: RunResult, path: str | os.PathLike[str]) -> None:
 
 def plain(value: Any) -> Any:
     """Return *value* as what JSON knows; numbers that are not finite become null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    # Nearly all values are of these exact types (numpy's float64 is a float too, but not exactly).
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
     if hasattr(value, "tolist"):  # numpy arrays and scalars inside scenarios and args
         return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, str | int | float | None):
-        return value
     return str(value)
 
 
@@ -162,8 +165,23 @@ def to_mapping(result: RunResult, *, trace: bool = True) -> dict[str, Any]:
 
 def write_json(result: RunResult, path: str | os.PathLike[str], *, trace: bool = False) -> None:
     """Write a result with its provenance as JSON (SI units, names as in `RunResult`)."""
-    text = json.dumps(to_mapping(result, trace=trace), indent=1, allow_nan=False)
-    write_text(path, text + "\n")
+    write_text(path, json_text(to_mapping(result, trace=trace)))
+
+
+def json_text(mapping: Mapping[str, Any]) -> str:
+    """Return a mapping as JSON with one line a record.
+
+    ``json.dumps(indent=…)`` would leave its C encoder and take ten times as long.
+    """
+    dumps = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
+    entries = []
+    for key, value in mapping.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            shown = "[\n  " + ",\n  ".join(map(dumps, value)) + "\n ]"
+        else:
+            shown = dumps(value)
+        entries.append(f" {dumps(key)}: {shown}")
+    return "{\n" + ",\n".join(entries) + "\n}\n"
 
 
 def _record(kind: type[Any], mapping: Mapping[str, Any]) -> Any:

@@ -26,6 +26,7 @@ from simulator.results.plots_style import (
     new_figure,
     save,
     series_style,
+    set_title,
     size_axis,
     style,
 )
@@ -190,7 +191,7 @@ def plot_sweep(
             rows = next(iter(series.values()))
             _mark_choices(axes, rows)
             pad = 24.0 if len({(row.algorithm, row.protocol) for row in rows}) > 1 else pad
-        axes.set_title(result.title, pad=pad)
+        set_title(axes, result.title, pad=pad)
     unit = "busbw_GBps" if quantity == "busbw" else "time_us"
     header = ("series", "source", "size_bytes", unit, f"bound_{unit}")
     save(figure, path, (header, lines), with_csv=with_csv)
@@ -251,27 +252,25 @@ def plot_comparison(
             percent = row.percent_of_bound
             told = [format_time(row.time_s, 3), f"{row.busbw_Bps / 1e9:.3g} GB/s"]
             told += [] if percent is None else [f"{percent:.0f} % of bound"]
-            inside = width > 0.55 * longest / scale
             axes.text(
-                width + (-1 if inside else 1) * 0.01 * longest / scale,
+                1.01,
                 position,
-                " · ".join(told),
-                ha="right" if inside else "left",
+                "\n".join([" · ".join(told[:2]), *told[2:]]),
+                transform=axes.get_yaxis_transform(),
                 va="center",
                 fontsize=7.5,
-                color="white" if inside else "black",
-                zorder=4,
             )
         axes.set_yticks(
             range(len(chosen)),
             [f"{row.label}\n{row.binding_link or 'latency'}" for row in chosen],
             fontsize=8,
         )
+        axes.margins(y=0.02)
         axes.invert_yaxis()
         axes.set_xlabel(f"time ({unit})")
-        axes.set_title(f"{title} ({format_size(size)})")
+        set_title(axes, f"{title} ({format_size(size)})")
         if any(row.bound_s is not None for row in chosen):
-            axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+            figure.legend(loc="outside lower right")
     header = ("variant", "time_us", "busbw_GBps", "bound_us", "binding_link")
     data = [
         [
@@ -341,7 +340,7 @@ def plot_scaling(
         axes.set_xlabel("ranks (GPUs)")
         axes.set_ylim(bottom=0)
         axes.set_ylabel("bus bandwidth (GB/s)" if quantity == "busbw" else "time (µs)")
-        axes.set_title(title)
+        set_title(axes, title)
         axes.legend(loc="best")
     unit = "busbw_GBps" if quantity == "busbw" else "time_us"
     save(figure, path, (("series", "world_size", "n_nodes", unit), lines), with_csv=with_csv)

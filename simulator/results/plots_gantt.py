@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from simulator.base.errors import CollsimError
 from simulator.results.model import RunResult, TraceEvent
-from simulator.results.plots_style import PALETTE, Data, new_figure, save, style
+from simulator.results.plots_style import PALETTE, Data, new_figure, save, set_title, style
 
 __all__ = ["plot_gantt"]
 
@@ -229,7 +229,7 @@ def plot_gantt(
         axes.set_xlim(start_s / scale, end_s / scale)
         axes.set_xlabel(f"time ({unit})")
         cut = f" ({len(shown)} of {len(rows)} rows)" if len(shown) < len(rows) else ""
-        axes.set_title(result.title + cut)
+        set_title(axes, result.title + cut)
         handles = _legend(events, {g: c for g, c in colours.items() if g in used})
         figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
     save(figure, path, _data(events), with_csv=with_csv)

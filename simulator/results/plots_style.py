@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ __all__ = [
     "new_figure",
     "save",
     "series_style",
+    "set_title",
     "size_axis",
     "style",
 ]
@@ -81,6 +83,13 @@ def series_style(index: int) -> dict[str, Any]:
         "markersize": 4,
         "linewidth": 1.6,
     }
+
+
+def set_title(axes: Axes, title: str, *, pad: float = 6.0) -> None:
+    """Write a title, on several lines where it is wider than the figure."""
+    width_in = axes.figure.bbox.width / axes.figure.dpi
+    # Bold 10 pt letters of DejaVu Sans are 0.09 inches wide on average.
+    axes.set_title(textwrap.fill(title, int(width_in / 0.09)), pad=pad)
 
 
 def _size_label(value: float, _position: int = 0) -> str:

@@ -12,13 +12,12 @@ References
 from __future__ import annotations
 
 import gzip
-import json
 import os
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator.results.files import plain, write_bytes
+from simulator.results.files import json_text, plain, write_bytes
 from simulator.results.model import LinkEvent, RunResult, TraceEvent
 
 __all__ = ["kernel_name", "trace_mapping", "write_trace"]
@@ -142,7 +141,7 @@ def _from_ranks(events: Iterable[TraceEvent]) -> list[_Placed]:
             kind=event.kind,
             start=_nanoseconds(event.start_s),
             end=_nanoseconds(event.end_s),
-            args={"rank": event.rank, **event.args},
+            args=plain({"rank": event.rank, **event.args}),
         )
         for event in events
     ]
@@ -161,7 +160,7 @@ def _from_links(events: Sequence[LinkEvent], first_process: int) -> tuple[list[_
             kind="transfer",
             start=_nanoseconds(event.start_s),
             end=_nanoseconds(event.end_s),
-            args=dict(event.args),
+            args=plain(event.args),
         )
         for event in events
     ]
@@ -234,7 +233,7 @@ def write_trace(result: RunResult, path: str | os.PathLike[str]) -> None:
     CollsimError
         The file cannot be written.
     """
-    data = json.dumps(plain(trace_mapping(result)), separators=(",", ":"), allow_nan=False).encode()
+    data = json_text(trace_mapping(result)).encode()
     if os.fspath(path).endswith(".gz"):
-        data = gzip.compress(data, mtime=0)
+        data = gzip.compress(data, compresslevel=5, mtime=0)
     write_bytes(path, data)

@@ -114,6 +114,8 @@ def test_gz_names_are_compressed_and_reproducible(result: RunResult, tmp_path: P
     assert gzip.decompress((tmp_path / "a.json.gz").read_bytes()) == plain
     packed = (tmp_path / "a.json.gz").read_bytes()
     assert packed == (tmp_path / "b.json.gz").read_bytes()
+    # RFC 1952: bytes 4 to 7 are the time of writing, which must not be told.
+    assert packed[4:8] == b"\0\0\0\0"
     validate(json.loads(plain))
 
 
