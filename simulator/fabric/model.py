@@ -38,7 +38,9 @@ LINK_KINDS = (
     "ethernet",
     "slingshot",
     "efa",
+    "memory",
 )
+"""``memory`` is the DRAM behind a ``cpu`` vertex: a link from the vertex to itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,7 @@ class NodeTemplate:
     nic_rate_Bps: float
     """Rate of each network port per direction; 0 without NIC."""
     nic_latency_s: float
+    """Time of a NIC between its bus and the wire; counted once at each end of a path."""
     cpu_model: str
     cpu_arch: str
     """``x86_intel``, ``x86_amd``, ``arm`` or ``power``."""
@@ -102,6 +105,11 @@ class NodeTemplate:
     source: str
     source_quality: str
     """``vendor`` (data sheet or topology file), ``measured`` or ``weak``."""
+    cpu_memory_Bps: float = 0.0
+    """DRAM bandwidth of one ``cpu`` vertex, reads and writes together; 0: not a limit.  Traffic
+    that is bounced through host memory crosses it twice, once written and once read."""
+    nvl_domain_nodes: int = 1
+    """Nodes that share the template's NVSwitches (18 in a GB200 NVL72 rack of 4-GPU trays)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +119,17 @@ class Routes:
     indptr: NDArray[np.int64]
     link: NDArray[np.int64]
     share: NDArray[np.float64]
-    """Share of the pair's bytes on that link: 1, or less when split over several paths."""
+    """Share of the pair's bytes on that link: 1, less when split over several paths, 2 on the
+    memory link of a host bounce (written and read).  No link stands twice in one pair."""
     latency_s: NDArray[np.float64]
     """Sum of link latencies along the (longest) path, shape (pairs,)."""
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of (source, destination) pairs."""
+        return len(self.indptr) - 1
+
+    def pair(self, index: int) -> tuple[list[int], list[float]]:
+        """Return the links of one pair in path order, and their shares."""
+        part = slice(int(self.indptr[index]), int(self.indptr[index + 1]))
+        return self.link[part].tolist(), self.share[part].tolist()

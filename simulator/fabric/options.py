@@ -1,0 +1,65 @@
+"""What the user can say about routing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.base.fields import option
+
+__all__ = ["RoutingOptions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingOptions:
+    """How traffic finds its way; defaults are those of NCCL on the given node."""
+
+    policy: str = option(
+        "name",
+        "ecmp",
+        choices=("ecmp", "adaptive", "static"),
+        doc="Choice among equally short network paths: `ecmp` hashes each flow, `adaptive` "
+        "splits each flow over all of them, `static` chooses by destination.",
+    )
+    seed: int = option("count", 0, doc="Seed of the ECMP hash.")
+    pxn: bool = option(
+        "flag",
+        True,
+        doc="A GPU hands data over NVLink to the local GPU next to the NIC on the destination's "
+        "rail (NCCL_PXN_DISABLE=0).",
+    )
+    cross_nic: bool = option(
+        "flag",
+        True,
+        doc="Without PXN, source and destination may use NICs of different rails; if not, the "
+        "destination receives on the source's rail (NCCL_CROSS_NIC).",
+    )
+    gpudirect: bool | None = option(
+        "flag",
+        None,
+        doc="NICs read and write GPU memory; off: through host memory. Default: as the node says.",
+    )
+    gdr_level: str = option(
+        "name",
+        "pxb",
+        choices=("pxb", "phb", "sys"),
+        doc="Farthest GPU–NIC path with GPUDirect: `pxb` only through PCIe switches or C2C, "
+        "`phb` through one CPU, `sys` through several (NCCL_NET_GDR_LEVEL).",
+    )
+    p2p: bool | None = option(
+        "flag",
+        None,
+        doc="GPUs read and write each other. Off: through host memory, NVLink unused too "
+        "(NCCL_P2P_DISABLE=1); on: also over PCIe. Default: NVLink, and PCIe as the node says.",
+    )
+    p2p_level: str | None = option(
+        "name",
+        None,
+        choices=("pxb", "phb", "sys"),
+        doc="Farthest PCIe path between GPUs without host memory (NCCL_P2P_LEVEL). Default: "
+        "`pxb`, and `sys` on AMD nodes of at most two GPUs.",
+    )
+    nvb: bool = option(
+        "flag",
+        True,
+        doc="NVLink in two hops through one GPU where no direct one exists (NCCL_NVB_DISABLE=0).",
+    )

@@ -1,0 +1,323 @@
+"""Routes of many pairs at once: local parts from tables, the network part hop by hop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simulator.base.errors import RoutingError, unknown_name
+from simulator.fabric.cut import no_route
+from simulator.fabric.fabric import Fabric
+from simulator.fabric.local import LocalTables
+from simulator.fabric.model import Routes
+from simulator.fabric.network import NetworkTables, mix
+from simulator.fabric.options import RoutingOptions
+from simulator.fabric.plan import Plan, Planner
+
+__all__ = ["Router", "RoutingOptions"]
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+_CHUNK = 1 << 15
+"""Pairs routed at a time, so that their arrays stay in the processor's cache."""
+_POLICIES = ("ecmp", "adaptive", "static")
+
+
+class Router:
+    """Finds the links of pairs of vertices.
+
+    Parameters
+    ----------
+    fabric
+        The cluster.
+    options
+        Routing options; None: the defaults.
+    dead_links
+        Directed links that have failed.
+
+    Notes
+    -----
+    Inside a node see `simulator.fabric.interior`, for the choice of NICs
+    `simulator.fabric.affinity`, between NICs `simulator.fabric.network`.  Network routes have the
+    fewest hops.  ECMP hashes (seed, source, destination, flow, subflow) anew at every switch.
+    Not modelled: network transport between GPUs of one node (NCCL's ncclTopoCheckNet), and
+    routes longer than the shortest (Valiant routing on a dragonfly).
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        options: RoutingOptions | None = None,
+        dead_links: Iterable[int] = (),
+    ) -> None:
+        self.fabric = fabric
+        self.options = options or RoutingOptions()
+        if self.options.policy not in _POLICIES:
+            raise RoutingError(unknown_name("routing policy", self.options.policy, _POLICIES))
+        self.dead_links = frozenset(int(link) for link in dead_links)
+        self._dead: NDArray[np.bool_] | None = None
+        self._network = fabric.network
+        if self.dead_links:
+            self._dead = np.zeros(fabric.n_links, dtype=bool)
+            self._dead[list(self.dead_links)] = True
+            self._network = NetworkTables(fabric, self._dead)
+        self._local = LocalTables(fabric, self._network, self.options, self.dead_links)
+        self._planner = Planner(fabric, self._network, self._local, self._refuse)
+        # One more element, so that link −1 (none) costs nothing.
+        self._latency = np.append(fabric.latency_s, 0.0)
+
+    def without(self, dead_links: Iterable[int]) -> Router:
+        """Return a router that avoids further links; pairs that need them raise when routed."""
+        return Router(self.fabric, self.options, self.dead_links.union(map(int, dead_links)))
+
+    def routes(
+        self,
+        src_vertex: ArrayLike,
+        dst_vertex: ArrayLike,
+        *,
+        flow: ArrayLike | None = None,
+        nics: ArrayLike | None = None,
+    ) -> Routes:
+        """Return the routes of pairs of vertices.
+
+        Parameters
+        ----------
+        src_vertex, dst_vertex
+            GPUs, NVSwitches or network switches, shape (pairs,).
+        flow
+            Number that the ECMP hash takes beside the pair (a channel, say), shape (pairs,).
+        nics
+            NICs to use, by index in the node: shape (pairs,) for the same on both sides, or
+            (pairs, 2) for source and destination; −1: by affinity.
+
+        Returns
+        -------
+        Routes
+            A pair of a vertex with itself has no link.
+
+        Raises
+        ------
+        RoutingError
+            A pair without route, naming both sides of the cut; an end of another kind.
+        """
+        parts = list(self._chunks(src_vertex, dst_vertex, flow, nics))
+        if len(parts) == 1:
+            return parts[0]
+        length = [np.diff(part.indptr) for part in parts]
+        whole = np.zeros(sum(map(len, length)) + 1, dtype=np.int64)
+        if parts:
+            np.cumsum(np.concatenate(length), out=whole[1:])
+        empty = np.zeros(0)
+        return Routes(
+            indptr=whole,
+            link=np.concatenate([empty.astype(np.int64), *(part.link for part in parts)]),
+            share=np.concatenate([empty, *(part.share for part in parts)]),
+            latency_s=np.concatenate([empty, *(part.latency_s for part in parts)]),
+        )
+
+    def load(
+        self,
+        src_vertex: ArrayLike,
+        dst_vertex: ArrayLike,
+        weight: ArrayLike = 1.0,
+        *,
+        flow: ArrayLike | None = None,
+    ) -> FloatArray:
+        """Return what each link carries when every pair sends `weight`, shape (links,).
+
+        Nothing as long as all routes together is held: millions of pairs are summed in chunks.
+        """
+        total = np.zeros(self.fabric.n_links)
+        src = np.atleast_1d(np.asarray(src_vertex, dtype=np.int64))
+        amount = np.broadcast_to(np.asarray(weight, dtype=np.float64), src.shape)
+        done = 0
+        for part in self._chunks(src, dst_vertex, flow, None):
+            own = amount[done : done + part.n_pairs]
+            done += part.n_pairs
+            weights = np.repeat(own, np.diff(part.indptr)) * part.share
+            total += np.bincount(part.link, weights=weights, minlength=len(total))
+        return total
+
+    def _refuse(self, src: IntArray, dst: IntArray, bad: NDArray[np.bool_]) -> None:
+        """Raise for the first bad pair, if there is one."""
+        if bad.any():
+            index = int(np.flatnonzero(bad)[0])
+            raise no_route(self.fabric, self._dead, self.options, int(src[index]), int(dst[index]))
+
+    def _chunks(
+        self,
+        src_vertex: ArrayLike,
+        dst_vertex: ArrayLike,
+        flow: ArrayLike | None,
+        nics: ArrayLike | None,
+    ) -> Iterator[Routes]:
+        src = np.atleast_1d(np.asarray(src_vertex, dtype=np.int64))
+        dst = np.atleast_1d(np.asarray(dst_vertex, dtype=np.int64))
+        flows = np.broadcast_to(np.asarray(0 if flow is None else flow, dtype=np.int64), src.shape)
+        pins: IntArray | None = None
+        if nics is not None:
+            pins = np.asarray(nics, dtype=np.int64)
+            pins = pins if pins.ndim == 2 else np.stack([pins, pins], axis=1)
+        adaptive = self.options.policy == "adaptive"
+        # Adaptive routes are long, a thousand links each in a large fat tree.
+        step = _CHUNK // 32 if adaptive else _CHUNK
+        for begin in range(0, len(src), step):
+            part = slice(begin, begin + step)
+            plan = self._planner.plan(src[part], dst[part], None if pins is None else pins[part])
+            if adaptive:
+                yield self._spread(plan, src[part], dst[part])
+            else:
+                yield self._hashed(plan, src[part], dst[part], flows[part])
+
+    # ------------------------------------------------------------ local parts
+
+    def _local_part(
+        self, row: IntArray, base: IntArray
+    ) -> tuple[NDArray[np.int32], FloatArray, FloatArray]:
+        """Return links (negative: none), shares and latency of local rows, links as columns."""
+        link, share, late = self._local.rows.arrays
+        used = int(self._local.rows.length[row].max(initial=0))
+        links = link[row, :used]
+        links += base.astype(np.int32)[:, None]
+        return links, share[row, :used], late[row]
+
+    def _port(self, link: IntArray, nic: IntArray) -> IntArray:
+        """Return the cable of each NIC; −1 without NIC."""
+        return np.where(nic >= 0, link[nic], -1) if len(link) else np.full(nic.shape, -1)
+
+    # ------------------------------------------------- one path per subflow
+
+    def _hashed(self, plan: Plan, src: IntArray, dst: IntArray, flow: IntArray) -> Routes:
+        """Return routes with one network path per subflow (ECMP and static)."""
+        network = self._network
+        first, first_share, late = self._local_part(plan.first_row, plan.first_base)
+        last, last_share, last_late = self._local_part(plan.last_row, plan.last_base)
+        links: list[IntArray] = list(first.T)
+        shares: list[FloatArray] = list(first_share.T)
+        slowest = np.zeros(len(src))
+        salt = None
+        if self.options.policy == "ecmp" and plan.start.shape[1]:
+            salt = mix(np.full(1, self.options.seed, dtype=np.uint64))
+            for part in (src, dst, flow):
+                salt = mix(salt ^ part.astype(np.uint64))
+        begin = len(links)
+        for number in range(plan.start.shape[1]):
+            pairs = np.flatnonzero(plan.start[:, number] >= 0)
+            if len(pairs) == 0:
+                continue
+            start = plan.start[pairs, number]
+            column = network.columns(plan.goal[pairs, number])
+            cut = ~network.reachable(start, column)
+            self._refuse(src[pairs], dst[pairs], cut)
+            nic = plan.dst_nic[pairs, number]
+            own = None if salt is None else salt[pairs]
+            if own is not None and number:
+                own = mix(own + np.uint64(number))
+            hops = network.walk(start, column, own, nic)
+            ports = [
+                self._port(network.up_link, plan.src_nic[pairs, number]),
+                *hops,
+                self._port(network.down_link, nic),
+            ]
+            delay = sum((self._latency[port] for port in ports), np.zeros(len(pairs)))
+            slowest[pairs] = np.maximum(slowest[pairs], delay)
+            part = plan.share[pairs, number]
+            for port in ports:
+                whole = np.full(len(src), -1, dtype=np.int64)
+                whole[pairs] = port
+                amount = np.zeros(len(src))
+                amount[pairs] = part
+                links.append(whole)
+                shares.append(amount)
+        if plan.start.shape[1] > 1:
+            _merge_repeats(links[begin:], shares[begin:])
+        links += list(last.T)
+        shares += list(last_share.T)
+        return _packed(links, shares, late + slowest + last_late, len(src))
+
+    # --------------------------------------------------------------- adaptive
+
+    def _spread(self, plan: Plan, src: IntArray, dst: IntArray) -> Routes:
+        """Return routes that use all shortest network paths."""
+        network = self._network
+        first, first_share, late = self._local_part(plan.first_row, plan.first_base)
+        last, last_share, last_late = self._local_part(plan.last_row, plan.last_base)
+        parts = [_entries(first, first_share)]
+        slowest = np.zeros(len(src))
+        for number in range(plan.start.shape[1]):
+            pairs = np.flatnonzero(plan.start[:, number] >= 0)
+            start = plan.start[pairs, number]
+            column = network.columns(plan.goal[pairs, number])
+            self._refuse(src[pairs], dst[pairs], ~network.reachable(start, column))
+            share = plan.share[pairs, number]
+            up = self._port(network.up_link, plan.src_nic[pairs, number])
+            down = self._port(network.down_link, plan.dst_nic[pairs, number])
+            between = network.spread(start, column)
+            delay = self._latency[up] + between.latency_s + self._latency[down]
+            slowest[pairs] = np.maximum(slowest[pairs], delay)
+            length = np.diff(between.indptr)
+            parts += [
+                (pairs[up >= 0], up[up >= 0], share[up >= 0]),
+                (
+                    np.repeat(pairs, length),
+                    between.link,
+                    between.share * np.repeat(share, length),
+                ),
+                (pairs[down >= 0], down[down >= 0], share[down >= 0]),
+            ]
+        parts.append(_entries(last, last_share))
+        owner, link, amount = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        order = np.argsort(owner, kind="stable")
+        owner, link, amount = owner[order], link[order], amount[order]
+        if plan.start.shape[1] > 1:
+            key = owner * self.fabric.n_links + link
+            _, at, inverse = np.unique(key, return_index=True, return_inverse=True)
+            amount = np.bincount(inverse, weights=amount)[inverse]
+            keep = np.sort(at)
+            owner, link, amount = owner[keep], link[keep], amount[keep]
+        indptr = np.searchsorted(owner, np.arange(len(src) + 1)).astype(np.int64)
+        return Routes(
+            indptr=indptr,
+            link=link.astype(np.int64),
+            share=amount.astype(np.float64),
+            latency_s=late + slowest + last_late,
+        )
+
+
+def _entries(link: NDArray[np.int32], share: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return (pair, link, share) of the used cells of a padded table."""
+    used = link >= 0
+    return np.nonzero(used)[0], link[used].astype(np.int64), share[used]
+
+
+def _merge_repeats(links: list[IntArray], shares: list[FloatArray]) -> None:
+    """Add the share of a link's later occurrences in a pair to its first one, in place."""
+    for later in range(1, len(links)):
+        for earlier in range(later):
+            twice = np.flatnonzero((links[later] == links[earlier]) & (links[later] >= 0))
+            if len(twice):
+                shares[earlier][twice] += shares[later][twice]
+                links[later][twice] = -1
+
+
+def _packed(
+    links: list[IntArray], shares: list[FloatArray], latency_s: FloatArray, pairs: int
+) -> Routes:
+    """Return routes from columns of links, −1 where a pair has none."""
+    table = np.empty((pairs, len(links)), dtype=np.int32)
+    amount = np.empty((pairs, len(links)))
+    for column, (link, share) in enumerate(zip(links, shares, strict=True)):
+        table[:, column] = link
+        amount[:, column] = share
+    used = table >= 0
+    indptr = np.zeros(pairs + 1, dtype=np.int64)
+    np.cumsum(used.sum(axis=1), out=indptr[1:])
+    return Routes(
+        indptr=indptr,
+        link=table[used].astype(np.int64),
+        share=amount[used],
+        latency_s=latency_s,
+    )
