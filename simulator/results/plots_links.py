@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from simulator.base.errors import CollsimError
@@ -29,7 +30,7 @@ from simulator.results.plots_matrix import (
     load_colours,
     load_scale_top,
 )
-from simulator.results.plots_style import Data, new_figure, save, style
+from simulator.results.plots_style import PALETTE, Data, new_figure, save, style
 
 __all__ = ["plot_link_load"]
 
@@ -171,7 +172,10 @@ def _curve(
     return np.column_stack([a[0] + t * (b[0] - a[0]), a[1] + 4 * rise * t * (1 - t)])
 
 
-def _draw_links(axes: Axes, layout: _Layout, links: Sequence[LinkLoad], top: float) -> None:
+def _draw_links(
+    axes: Axes, layout: _Layout, links: Sequence[LinkLoad], top: float, kinds: Mapping[str, str]
+) -> None:
+    """Draw all links, by load or, where *kinds* gives colours, by kind."""
     drawable = [link for link in links if link.src in layout.at and link.dst in layout.at]
     drawable.sort(key=lambda link: link.utilisation)
     lowest = min(layout.tiers.values())
@@ -188,6 +192,10 @@ def _draw_links(axes: Axes, layout: _Layout, links: Sequence[LinkLoad], top: flo
         share = min(link.utilisation / top, 1.0)
         colours.append(cmap(share) if link.wire_bytes > 0 else UNUSED)
         fine = thin * min(1.0, max(20 * layout.width_in / crowd[a[1], b[1]], 0.2))
+        if kinds:
+            colours[-1] = kinds[link.kind]
+            widths.append(fine)
+            continue
         widths.append(fine * (0.7 + 1.5 * share) if link.wire_bytes > 0 else 0.5 * fine)
     axes.add_collection(
         LineCollection(paths, colors=colours, linewidths=widths, capstyle="round", zorder=2)
@@ -248,9 +256,18 @@ def _draw_map(result: RunResult) -> Figure:
         for kind, height in layout.tiers.items():
             look = {"va": "center", "fontsize": 8 * layout.zoom, "color": "#444444"}
             axes.text(0.1, height, TIER_NAMES[kind], **look)
-        _draw_links(axes, layout, result.links, top)
+        loaded = any(link.wire_bytes > 0 for link in result.links)
+        names = dict.fromkeys(link.kind for link in result.links)
+        kinds = {} if loaded else dict(zip(names, cycle(PALETTE), strict=False))
+        _draw_links(axes, layout, result.links, top, kinds)
         _draw_vertices(axes, layout, result.vertices)
         _title(axes, result, layout)
+        if kinds:
+            handles = [Line2D([], [], color=colour, label=kind) for kind, colour in kinds.items()]
+            look = {"ncols": len(handles), "fontsize": 8 * layout.zoom, "loc": "upper right"}
+            below_title = (1.0, 1.0 - 0.3 * layout.zoom / layout.height_in)
+            figure.legend(handles=handles, bbox_to_anchor=below_title, **look)
+            return figure
         bar_axes = figure.add_axes(
             (
                 (layout.width_in - 0.62) / layout.width_in,
@@ -265,6 +282,9 @@ def _draw_map(result: RunResult) -> Figure:
 
 def _title(axes: Axes, result: RunResult, layout: _Layout) -> None:
     words = f"{busiest_words(result.links)}. Two lines a link, traffic keeps to the right."
+    if not any(link.wire_bytes > 0 for link in result.links):
+        n_gpus = sum(vertex.kind == "gpu" for vertex in result.vertices)
+        words = f"{n_gpus} GPUs, {len(result.links)} directed links"
     zoom, top = layout.zoom, layout.height_in
     look: dict[str, Any] = {"va": "top", "fontsize": 11 * zoom, "weight": "bold"}
     axes.text(0.1, top - 0.14 * zoom, result.title, **look)
@@ -292,7 +312,8 @@ def plot_link_load(
     Parameters
     ----------
     result
-        Its ``vertices`` and ``links`` are drawn.
+        Its ``vertices`` and ``links`` are drawn; where no link carried anything, links are
+        coloured by kind.
     path
         PNG, SVG or PDF file.
     max_gpus

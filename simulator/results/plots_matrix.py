@@ -80,6 +80,7 @@ def draw_matrix(result: RunResult) -> Figure:
     ordered = sorted(groups, key=tier, reverse=True)
     grid = np.full((len(ordered), _COLUMNS), np.nan)
     labels, remarks = [], []
+    loaded = any(link.wire_bytes > 0 for link in result.links)
     for line, key in enumerate(ordered):
         loads = np.array([link.utilisation for link in groups[key]])
         parts = np.array_split(loads, min(_COLUMNS, len(loads)))
@@ -89,7 +90,11 @@ def draw_matrix(result: RunResult) -> Figure:
         ends = [TIER_NAMES.get(kind, kind) for kind in key[:2]]
         labels.append(f"{ends[0]} → {ends[1]}\n{key[2]}" if all(ends) else key[2])
         mean, most = 100 * loads.mean(), 100 * loads.max()
-        remarks.append(f"{len(loads):,} links\nmean {mean:.3g} %, max {most:.3g} %")
+        used = f"mean {mean:.3g} %, max {most:.3g} %"
+        if not loaded:
+            rates = {f"{link.capacity_Bps / 1e9:.4g}" for link in groups[key]}
+            used = " or ".join(sorted(rates, key=float)[:3]) + " GB/s"
+        remarks.append(f"{len(loads):,} links\n{used}")
     figure = new_figure(9.0, 1.7 + 0.4 * len(ordered))
     with style():
         axes = figure.add_subplot()
@@ -117,7 +122,11 @@ def draw_matrix(result: RunResult) -> Figure:
         words = (
             f"{busiest_words(result.links)}. Colour: most loaded link of each group; grey: unused."
         )
+        if not loaded:
+            words = "Directed links by tier and kind, with their capacity; nothing was sent."
         axes.set_title(words, fontsize=7.5, weight="normal", color="#444444", loc="left", pad=4)
+        if not loaded:
+            return figure
         bar = figure.colorbar(
             image, ax=axes, orientation="horizontal", shrink=0.35, aspect=30, pad=0.01
         )

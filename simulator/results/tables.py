@@ -51,7 +51,8 @@ def _differs(rows: Iterable[Row], name: str) -> bool:
 def summary_table(result: RunResult) -> Table:
     """Return one line a row: size, how, time, busbw, percent of the bound, binding link.
 
-    The variant and the collective are shown where they differ between rows.
+    Warnings and notes are not in it: they go to standard error, or below the table.  The variant
+    and the collective are shown where they differ between rows.
     """
     rows = result.rows
     extra = [name for name in ("variant", "collective") if _differs(rows, name)]
@@ -83,14 +84,8 @@ def summary_table(result: RunResult) -> Table:
         )
         for row in rows
     ]
-    remarks = [
-        "busbw in GB/s (10^9 bytes/s); %bound: bandwidth lower bound / time",
-        *(f"Warning: {text}" for text in result.warnings),
-        *result.notes,
-    ]
-    return Table(
-        columns=tuple(columns), rows=tuple(lines), title=result.title, remarks=tuple(remarks)
-    )
+    remark = "busbw in GB/s (10^9 bytes/s); %bound: bandwidth lower bound / time"
+    return Table(columns=tuple(columns), rows=tuple(lines), title=result.title, remarks=(remark,))
 
 
 def parts_table(result: RunResult) -> Table:

@@ -242,3 +242,25 @@ def test_gantt_can_be_limited_to_ranks_and_rows(result: RunResult, tmp_path: Pat
     assert [line["rank"] for line in read(tmp_path / "figure.csv")] == ["0", "1", "2"]
     figures.plot_gantt(many, path, ranks=[7, 4], with_csv=True)
     assert [line["rank"] for line in read(tmp_path / "figure.csv")] == ["7", "4"]
+
+
+@pytest.mark.parametrize("n_nodes", [2, 40])
+def test_a_fabric_without_traffic_is_drawn_too(n_nodes: int, tmp_path: Path) -> None:
+    made = cluster(n_nodes)
+    idle = tuple(dataclasses.replace(x, wire_bytes=0.0, utilisation=0.0) for x in made.links)
+    path = tmp_path / "figure.svg"
+    figures.plot_link_load(dataclasses.replace(made, links=idle), path)
+    text = path.read_text()
+    # Text is drawn as glyphs, but matplotlib leaves each string as a comment before them.
+    assert "Busiest" not in text
+    assert "infiniband" in text
+    assert "nvlink" in text
+
+
+def test_names_of_links_whose_vertices_are_unknown_do_not_stop_the_map(tmp_path: Path) -> None:
+    made = cluster(1)
+    stray = dataclasses.replace(made.links[0], src="elsewhere")
+    figures.plot_link_load(
+        dataclasses.replace(made, links=(*made.links, stray)), tmp_path / "figure.png"
+    )
+    assert (tmp_path / "figure.png").stat().st_size > 10_000

@@ -117,10 +117,6 @@ def test_summary_says_how_fast_and_what_binds(result: RunResult) -> None:
     ]
 
 
-def test_summary_carries_warnings(result: RunResult) -> None:
-    assert "Warning: the source of this preset is weak" in summary_table(result).text()
-
-
 def test_without_a_binding_link_latency_binds(make_row, result: RunResult) -> None:
     row = make_row(8, 2e-5, binding_link="", bound_s=None)
     (line,) = summary_table(dataclasses.replace(result, rows=(row,))).rows
