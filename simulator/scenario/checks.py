@@ -13,7 +13,7 @@ from simulator.scenario.reader import FAILED, Reader, join
 from simulator.scenario.resolved import SCHEMA_VERSION, Resolved, fabric_spec
 from simulator.scenario.schema import NodeGroup
 from simulator.scenario.steps import CallOp, GeneratorSpec, Job, ProgramSpec, RepeatOp
-from simulator.scenario.topology import gpus_of
+from simulator.scenario.topology import count_gpus
 from simulator.scenario.tree import Mapping
 
 __all__ = ["DEFAULT_FABRIC", "resolve"]
@@ -145,14 +145,7 @@ def _group(reader: Reader, group: NodeGroup, path: str) -> NodeGroup:
 def _count_gpus(reader: Reader, read: Resolved) -> int | None:
     """Return the number of GPUs, or None when the cluster has a problem."""
     if read.topology is not None:
-        try:
-            counts = gpus_of(read.topology)
-        except CollsimError as error:
-            reader.refuse_all("topology.repeat", error)
-            return None
-        if not sum(counts):
-            reader.refuse("topology", "has no GPU", allowed="repeat of a template with GPUs")
-        return sum(counts) or None
+        return count_gpus(reader, read.topology)
     counts = [
         group.nodes * group.gpus_per_node
         for group in read.node_groups

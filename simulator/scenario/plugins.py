@@ -6,6 +6,7 @@ not pay for the builders of networks.
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +19,7 @@ __all__ = [
     "canonical_dtype",
     "canonical_preset",
     "check_costs",
+    "custom_gpus",
     "element_bytes",
     "fabric_kinds",
     "fabric_options",
@@ -38,6 +40,20 @@ def fabric_options(kind: str) -> type[Any]:
     import topologies
 
     return topologies.option_type(kind)
+
+
+@lru_cache(maxsize=16)
+def custom_gpus(topology: str) -> int:
+    """Return the number of GPUs of an own topology, given as JSON.
+
+    Raises
+    ------
+    TopologyError
+        Everything that is wrong with it, by dotted key.
+    """
+    import topologies
+
+    return topologies.build_custom(json.loads(topology)).n_gpus
 
 
 def routing_options() -> type[Any]:

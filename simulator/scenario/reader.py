@@ -223,7 +223,8 @@ class Reader:
         skip
             Keys that the caller reads itself.
         """
-        node = spread(path.rpartition(".")[2], self.choose(node, path))
+        name = path.rpartition(".")[2]
+        node = spread(name, self.choose(split_short(name, node), path))
         if node is None or (isinstance(node, Scalar) and node.is_null):
             node = Mapping(self.place_of(path))
         if not isinstance(node, Mapping):
@@ -363,9 +364,17 @@ def kind_of(node: Node) -> str:
 
 def split_words(item: OptionField, node: Node | None) -> Node | None:
     """Return a word of the command line with commas as a list; other nodes as they are."""
+    whole = item.kind in ("text", "ranks") and not item.many
+    return node if whole else _split(node)
+
+
+def split_short(name: str, node: Node | None) -> Node | None:
+    """Return a section given as words with commas, ``node: a,b``, as a list of short forms."""
+    return _split(node) if name in SHORT_FORMS else node
+
+
+def _split(node: Node | None) -> Node | None:
     if isinstance(node, Scalar) and node.word and "," in node.text:
-        if item.kind in ("text", "ranks") and not item.many:
-            return node
         parts = (dataclasses.replace(node, text=part.strip()) for part in node.text.split(","))
         return Sequence(node.place, tuple(parts))
     return node

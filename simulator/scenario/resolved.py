@@ -10,7 +10,7 @@ from simulator.base.errors import nearest
 from simulator.base.fields import option
 from simulator.scenario import plugins
 from simulator.scenario.plain import to_plain
-from simulator.scenario.reader import FAILED, Reader, join, kind_of, shaped
+from simulator.scenario.reader import FAILED, Reader, join, kind_of, shaped, split_short
 from simulator.scenario.schema import (
     CollectiveSpec,
     CostSpec,
@@ -37,7 +37,7 @@ class FabricShape:
 
     def read(self, reader: Reader, node: Node | None, path: str, place: Place) -> Any:
         """Return a FabricSpec, or None where the section is absent."""
-        node = reader.choose(node, path)
+        node = reader.choose(split_short("fabric", node), path)
         if is_absent(node) or node is None:
             return None
         if isinstance(node, Scalar):
@@ -46,7 +46,7 @@ class FabricShape:
             return reader.refuse(path, f"is {kind_of(node)}", allowed="keys, or the kind alone")
         key = join(path, "kind")
         reader.note(key, node.key_place.get("kind", node.place))
-        kind = reader.choose(node.get("kind"), key)
+        kind = reader.choose(split_short("fabric", node.get("kind")), key)
         if not isinstance(kind, Scalar) or kind.is_null:
             return reader.refuse(
                 key, "is missing", allowed=", ".join(plugins.fabric_kinds()), place=node.place

@@ -30,6 +30,8 @@ __all__ = [
     "PerturbSpec",
 ]
 
+CABLE_KINDS = tuple(kind for kind in LINK_KINDS if kind != "memory")
+"""Kinds of link between two vertices; ``memory`` belongs to one."""
 REDUCTIONS = ("sum", "prod", "max", "min", "avg")
 PROTOCOLS = ("auto", "LL", "LL128", "Simple")
 PLOTS = ("busbw", "compare", "gantt", "link_load")
@@ -65,7 +67,7 @@ class NodeSpec:
         choices=("infiniband", "roce", "ethernet", "slingshot", "efa"),
     )
     links: dict[str, LinkNumbers] = shaped(
-        Table(LinkNumbers, LINK_KINDS), doc="Numbers of the node's links, by kind of link."
+        Table(LinkNumbers, CABLE_KINDS), doc="Numbers of the node's links, by kind of link."
     )
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import json
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.base.errors import nearest
+from simulator.base.errors import CollsimError
 from simulator.base.fields import option
-from simulator.fabric.model import LINK_KINDS, VERTEX_KINDS
+from simulator.fabric.model import VERTEX_KINDS
+from simulator.scenario import plugins
 from simulator.scenario.plain import to_plain
 from simulator.scenario.reader import FAILED, Reader, join, kind_of, shaped
+from simulator.scenario.schema import CABLE_KINDS
 from simulator.scenario.shapes import NestedList, is_absent
 from simulator.scenario.tree import Mapping, Node, Place
 
-__all__ = ["TopologyShape", "TopologySpec", "gpus_of"]
+__all__ = ["TopologyShape", "TopologySpec", "count_gpus"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,7 @@ class LinkSpec:
 
     a: str = option("text", doc="Vertex or glob: `gpu0`, `gpu*`, `node*.nic0`.")
     b: str = option("text", doc="Vertex or glob.")
-    kind: str = option("name", doc="Kind of link.", choices=LINK_KINDS)
+    kind: str = option("name", doc="Kind of link.", choices=CABLE_KINDS)
     bandwidth_Bps: float = option("rate", doc="Per direction.")
     latency_s: float = option("time", 0.0, doc="One way.")
     pairs: bool = option(
@@ -59,7 +61,9 @@ class RepeatSpec:
 
     template: str = option("text", doc="Name of a template, or of a node preset.")
     count: int = option("count", 1, doc="How many.", minimum=1)
-    name: str = option("text", "node", doc="Names are this with a number: `node0`, `node1`, …")
+    name: str = option(
+        "text", "node", doc="Names are this with a number, counted on: `node0`, `node1`, …"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +88,7 @@ class TopologyShape:
         if not isinstance(node, Mapping):
             return reader.refuse(path, f"is {kind_of(node)}", allowed="templates, repeat, links")
         found = reader.section(TopologySpec, node, path)
-        if found is None or not _checked(reader, found, path):
-            return FAILED
-        return to_plain(found)
+        return FAILED if found is None else to_plain(found)
 
     def plain(self, value: Any) -> Any:
         """Return the data themselves."""
@@ -101,51 +103,24 @@ class TopologyShape:
         return TopologySpec
 
 
-def _checked(reader: Reader, spec: TopologySpec, path: str) -> bool:
-    """Record names used twice and templates that do not exist; True when there is none."""
-    before = len(reader.problems)
-    templates = [template.name for template in spec.templates]
-    _unique(reader, templates, join(path, "templates"), "template")
-    for index, template in enumerate(spec.templates):
-        where = f"{path}.templates[{index}].vertices"
-        _unique(reader, [vertex.name for vertex in template.vertices], where, "vertex")
-    _unique(reader, [item.name for item in spec.repeat], join(path, "repeat"), "group of nodes")
-    _unique(reader, [item.name for item in spec.vertices], join(path, "vertices"), "vertex")
-    for index, item in enumerate(spec.repeat):
-        if templates and item.template not in templates:
+def count_gpus(reader: Reader, topology: dict[str, Any]) -> int | None:
+    """Return the number of GPUs of an own topology, or None when it cannot be built.
+
+    It is built here, so that every slip in the edge list is told with its line.
+    """
+    if reader.has_problem("topology"):
+        return None
+    try:
+        gpus = plugins.custom_gpus(json.dumps(topology))
+    except CollsimError as error:
+        for problem in error.problems:
             reader.refuse(
-                f"{path}.repeat[{index}].template",
-                f"unknown template {item.template!r}",
-                allowed=", ".join(sorted(templates)),
-                suggestion=nearest(item.template, templates),
+                join("topology", problem.key).rstrip("."),
+                problem.message,
+                allowed=problem.allowed,
+                suggestion=problem.suggestion,
             )
-    return len(reader.problems) == before
-
-
-def _unique(reader: Reader, names: list[str], path: str, what: str) -> None:
-    seen: Counter[str] = Counter()
-    for index, name in enumerate(names):
-        if seen[name]:
-            reader.refuse(f"{path}[{index}].name", f"a second {what} is named {name!r}")
-        seen[name] += 1
-
-
-def gpus_of(topology: dict[str, Any]) -> list[int]:
-    """Return the number of GPUs of each node of an own topology, in order."""
-    from simulator.scenario.nodes import gpu_count
-    from simulator.scenario.plugins import node_template
-
-    own = {
-        template["name"]: sum(
-            1 if vertex["count"] == "auto" else int(vertex["count"])
-            for vertex in template["vertices"]
-            if vertex["kind"] == "gpu"
-        )
-        for template in topology["templates"]
-    }
-    counts: list[int] = []
-    for item in topology["repeat"]:
-        name = item["template"]
-        gpus = own[name] if name in own else gpu_count(node_template(name))
-        counts += [gpus] * int(item["count"])
-    return counts
+        return None
+    if not gpus:
+        reader.refuse("topology", "has no GPU", allowed="repeat of a template with GPUs")
+    return gpus or None
