@@ -112,7 +112,9 @@ def _run_pool(
 
 def _merged(variants: tuple[Resolved, ...], done: dict[int, RunResult]) -> RunResult:
     rows = [
-        replace(row, variant=", ".join(part for part in (variants[index].label, row.variant) if part))
+        replace(
+            row, variant=", ".join(part for part in (variants[index].label, row.variant) if part)
+        )
         for index in sorted(done)
         for row in done[index].rows
     ]

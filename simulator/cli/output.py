@@ -156,4 +156,4 @@ def _draw(result: RunResult, path: str) -> None:
     elif "compar" in stem or len({row.size_bytes for row in result.rows}) == 1:
         plots.plot_comparison(result.rows, path)
     else:
-        plots.plot_sweep(result.rows, path)
+        plots.plot_sweep(result, path)
