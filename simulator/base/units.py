@@ -84,17 +84,19 @@ def _unknown_unit(shown: str, unit: str, units: dict[str, float], allowed: str) 
 
 def _parse(
     text: object, units: dict[str, float], what: str, example: str, *, bare: bool, zero: bool
-) -> float:
+) -> Decimal:
     shown = repr(text) if isinstance(text, str) else str(text)
     match = _NUMBER.match(text if isinstance(text, str) else str(text))
     if match is None:
         raise UnitError(
             Problem(
-                message=f"{shown} is not a {what}", allowed=f"a number with its unit, {example}"
+                message=f"{shown} is not a {what}",
+                allowed=f"a number{'' if bare else ' with its unit'}, {example}",
             )
         )
     number, unit = float(match.group(1).replace("_", "")), match.group(2)
-    if not math.isfinite(number):
+    factor = Decimal(repr(units.get(unit, 1.0)))
+    if not (math.isfinite(number) and math.isfinite(number * float(factor))):
         raise UnitError(Problem(message=f"{shown} is not finite", allowed=f"a {what}, {example}"))
     if unit == "" and not bare:
         raise UnitError(
@@ -106,9 +108,8 @@ def _parse(
     if unit != "" and unit not in units:
         raise UnitError(_unknown_unit(shown, unit, units, f"a {what}, {example}"))
     # Decimal, so that 2.5 us is the float nearest to 0.0000025.
-    factor = Decimal(repr(units[unit])) if unit else Decimal(1)
-    value = float(Decimal(match.group(1).replace("_", "")) * factor)
-    if value < 0 or (value == 0 and not zero):
+    value = Decimal(match.group(1).replace("_", "")) * factor
+    if value < 0 or (float(value) == 0 and not zero):
         raise UnitError(
             Problem(
                 message=f"{shown} is not greater than zero" if not zero else f"{shown} is negative",
@@ -141,7 +142,7 @@ def parse_size(text: object, *, bare: bool = False, zero: bool = False) -> int:
     (26214400, 26214400, 25000000)
     """
     value = _parse(text, _SIZE_UNITS, "size", "such as '25 MiB' or '8 B'", bare=bare, zero=zero)
-    if value != math.floor(value):
+    if value != value.to_integral_value():
         raise UnitError(
             Problem(message=f"{text!r} is not a whole number of bytes", allowed="whole bytes")
         )
@@ -157,7 +158,7 @@ def parse_rate(text: object) -> float:
     (50000000000.0, 50000000000.0, 400000000000.0)
     """
     example = "such as '400 Gbit/s' or '50 GB/s'"
-    return _parse(text, _RATE_UNITS, "bandwidth", example, bare=False, zero=False)
+    return float(_parse(text, _RATE_UNITS, "bandwidth", example, bare=False, zero=False))
 
 
 def parse_time(text: object, *, zero: bool = True) -> float:
@@ -168,7 +169,8 @@ def parse_time(text: object, *, zero: bool = True) -> float:
     >>> parse_time("2.5 us"), parse_time("1 h")
     (2.5e-06, 3600.0)
     """
-    return _parse(text, _TIME_UNITS, "time", "such as '2.5 us' or '1 ms'", bare=False, zero=zero)
+    example = "such as '2.5 us' or '1 ms'"
+    return float(_parse(text, _TIME_UNITS, "time", example, bare=False, zero=zero))
 
 
 def parse_fraction(text: object) -> float:
@@ -179,7 +181,8 @@ def parse_fraction(text: object) -> float:
     >>> parse_fraction("50 %"), parse_fraction(0.25)
     (0.5, 0.25)
     """
-    return _parse(text, {"%": 0.01}, "fraction", "such as 0.5 or '50 %'", bare=True, zero=True)
+    example = "such as 0.5 or '50 %'"
+    return float(_parse(text, {"%": 0.01}, "fraction", example, bare=True, zero=True))
 
 
 def _scaled(value: float, steps: list[tuple[float, str]], digits: int) -> str:

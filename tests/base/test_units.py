@@ -77,6 +77,8 @@ def test_times(text, time_s):
         (parse_size, "1.5 B", "'1.5 B' is not a whole number of bytes"),
         (parse_size, "nan B", "'nan B' is not finite"),
         (parse_size, "1e999 B", "'1e999 B' is not finite"),
+        (parse_rate, "1e308 GB/s", "'1e308 GB/s' is not finite"),
+        (parse_rate, "1e-400 GB/s", "'1e-400 GB/s' is not greater than zero"),
         (parse_size, "much", "'much' is not a size"),
         (parse_size, "", "'' is not a size"),
         (parse_size, "8 b", "'8 b' has the unknown unit 'b'"),
