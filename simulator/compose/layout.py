@@ -168,8 +168,8 @@ def layout_for(
     templates
         Template of each node of the cluster.
     node_of_rank, local_of_rank
-        Cluster node and GPU index in the node of each rank, shape (n,); ranks of one node must
-        be neighbours in rank order.
+        Cluster node and GPU index in the node of each rank, shape (n,).  A run of ranks on one
+        node counts as a node; where a group returns to a node, that run is another one.
     n_channels
         Number of channels ≥ 1.
     """
@@ -179,26 +179,26 @@ def layout_for(
     last = np.concatenate([border, [world]]).astype(np.int64)
     n_nodes = len(first)
     nodes = np.repeat(np.arange(n_nodes), last - first)
-    if len(np.unique(node_of_rank)) != n_nodes:
-        # Ranks of a node are scattered: every run of neighbours counts as a node of its own.
-        n_channels = max(1, n_channels)
     rings = np.empty((n_channels, world), dtype=np.int64)
     chains = np.empty((n_channels, world), dtype=np.int64)
-    orders: dict[tuple[int, tuple[int, ...], int, bool], tuple[IntArray, IntArray]] = {}
-    for position in range(n_nodes):
-        a, b = int(first[position]), int(last[position])
+    alike: dict[tuple[int, bytes, bool], list[int]] = {}
+    for position, (a, b) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+        backwards = n_nodes > 1 and position % 2 == 1
+        template = templates[int(node_of_rank[a])]
+        key = (id(template), local_of_rank[a:b].tobytes(), backwards)
+        alike.setdefault(key, []).append(position)
+    for (_, _, backwards), positions in alike.items():
+        a, b = int(first[positions[0]]), int(last[positions[0]])
         template = templates[int(node_of_rank[a])]
         locals_ = tuple(int(i) for i in local_of_rank[a:b])
-        for channel in range(n_channels):
-            backwards = n_nodes > 1 and position % 2 == 1
-            key = (id(template), locals_, channel, backwards)
-            if key not in orders:
-                forward = _channel_order(template, locals_, channel, n_nodes > 1)
-                ring = forward[::-1] if backwards else forward
-                orders[key] = (ring, forward)
-            ring, forward = orders[key]
-            rings[channel, a:b] = a + ring
-            chains[channel, a:b] = a + forward
+        order = np.array(
+            [_channel_order(template, locals_, c, n_nodes > 1) for c in range(n_channels)]
+        )
+        starts = first[np.asarray(positions)]
+        columns = (starts[:, None] + np.arange(b - a)).ravel()
+        ring = order[:, ::-1] if backwards else order
+        rings[:, columns] = (starts[:, None] + ring[:, None, :]).reshape(n_channels, -1)
+        chains[:, columns] = (starts[:, None] + order[:, None, :]).reshape(n_channels, -1)
     return Layout(world_size=world, nodes=nodes, n_channels=n_channels, rings=rings, chains=chains)
 
 
