@@ -25,19 +25,31 @@ _BELOW = -(2**30)
 
 
 class RowTable:
-    """Local routes as padded arrays; a route is known by its row."""
+    """Local routes as padded arrays; a route is known by its row.
+
+    Attributes
+    ----------
+    links : ndarray of int32, shape (rows + 1, longest)
+        Local links, padded with large negative numbers; the last row is empty, for row −1.
+    shares : ndarray of float64, shape (rows + 1, longest)
+        Share on each link.
+    latency_s : ndarray of float64, shape (rows + 1,)
+        Latency of each row.
+    length : ndarray of int64, shape (rows + 1,)
+        Number of links of each row.
+    plain : ndarray of bool, shape (rows + 1,)
+        All shares of the row are 1.
+    """
 
     def __init__(self) -> None:
         self._routes: list[LocalRoute] = []
-        self._arrays: tuple[NDArray[np.int32], FloatArray, FloatArray] | None = None
-        self._length: IntArray | None = None
+        self._refresh()
 
     def add(self, route: LocalRoute | None) -> int:
         """Return the row of a new route; −1 for None."""
         if route is None:
             return -1
         self._routes.append(route)
-        self._arrays = None
         return len(self._routes) - 1
 
     def merged(self, parts: list[tuple[int, float]]) -> int:
@@ -52,31 +64,22 @@ class RowTable:
         late = max(self._routes[row].latency_s for row, _ in parts)
         return self.add(LocalRoute(tuple(shares), tuple(shares.values()), late))
 
-    @property
-    def length(self) -> IntArray:
-        """Number of links of each row; the last is 0, for row −1."""
-        if self._length is None or len(self._length) != len(self._routes) + 1:
-            self._length = np.array([len(r.link) for r in self._routes] + [0], dtype=np.int64)
-        return self._length
+    def refresh(self) -> None:
+        """Bring the arrays up to the routes added since."""
+        if len(self.length) != len(self._routes) + 1:
+            self._refresh()
 
-    @property
-    def arrays(self) -> tuple[NDArray[np.int32], FloatArray, FloatArray]:
-        """Local links padded with large negative numbers, shares, latencies.
-
-        One more row than there are routes: the last is empty, for row −1.
-        """
-        if self._arrays is None:
-            count = len(self._routes) + 1
-            width = max((len(route.link) for route in self._routes), default=0)
-            link = np.full((count, width), _BELOW, dtype=np.int32)
-            share = np.zeros((count, width))
-            late = np.zeros(count)
-            for row, route in enumerate(self._routes):
-                link[row, : len(route.link)] = route.link
-                share[row, : len(route.link)] = route.share
-                late[row] = route.latency_s
-            self._arrays = link, share, late
-        return self._arrays
+    def _refresh(self) -> None:
+        routes = [*self._routes, LocalRoute((), (), 0.0)]
+        self.length = np.array([len(route.link) for route in routes], dtype=np.int64)
+        shape = (len(routes), int(self.length.max()))
+        self.links = np.full(shape, _BELOW, dtype=np.int32)
+        self.shares = np.zeros(shape)
+        for row, route in enumerate(routes):
+            self.links[row, : len(route.link)] = route.link
+            self.shares[row, : len(route.link)] = route.share
+        self.latency_s = np.array([route.latency_s for route in routes])
+        self.plain = np.array([all(part == 1.0 for part in route.share) for route in routes])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -153,12 +156,8 @@ class NodeClass:
             for n in tables[True][g]:
                 found = interior.gpu_nic(gpu, nics[n], outward=True)
                 relayed = None
-                if (
-                    options.pxn
-                    and (found is None or found[0] > Reach.C2C)
-                    and owners[n] is not None
-                ):
-                    relayed = _relay(interior, gpu, gpus[owners[n]], nics[n])
+                if options.pxn and (found is None or found[0] > Reach.C2C):
+                    relayed = _relay(interior, gpu, [gpus[p] for p in owners[n]], nics[n])
                 near[g, n] = relayed is not None or (found is not None and found[0] <= Reach.C2C)
                 send[g, n] = rows.add(relayed or (found[1] if found else None))
             for n in tables[False][g]:
@@ -192,30 +191,29 @@ class NodeClass:
         )
 
 
-def _owners(ranks: list[dict[int, tuple[int, int, float]]], n_nics: int) -> list[int | None]:
-    """Return the GPU that relays to each NIC (PXN): the closest; NICs are dealt over equals."""
-    owners: list[int | None] = []
+def _owners(ranks: list[dict[int, tuple[int, int, float]]], n_nics: int) -> list[list[int]]:
+    """Return the GPUs that can relay to each NIC (PXN): the closest, in turn for equal NICs."""
+    owners: list[list[int]] = []
     for nic in range(n_nics):
         near = {
             gpu: rank[nic]
             for gpu, rank in enumerate(ranks)
             if nic in rank and rank[nic][0] in (Reach.PXB, Reach.C2C)
         }
-        if not near:
-            owners.append(None)
-            continue
         best = [gpu for gpu in near if near[gpu] == min(near.values())]
-        alike = [n for n in range(nic) if owners[n] in best]
-        owners.append(best[len(alike) % len(best)])
+        turn = sum(set(other) == set(best) for other in owners) % max(len(best), 1)
+        owners.append(best[turn:] + best[:turn])
     return owners
 
 
-def _relay(interior: Interior, gpu: int, owner: int, nic: int) -> LocalRoute | None:
-    """Return the route over NVLink to another GPU and from there to its NIC."""
-    if owner == gpu:
-        return None
-    first, second = interior.scale_up(gpu, owner), interior.gpu_nic(owner, nic, outward=True)
-    return None if first is None or second is None else first.then(second[1])
+def _relay(interior: Interior, gpu: int, owners: list[int], nic: int) -> LocalRoute | None:
+    """Return the route over one NVLink to another GPU and from there to its NIC."""
+    for owner in owners:
+        first = None if owner == gpu else interior.scale_up(gpu, owner, relayed=False)
+        second = interior.gpu_nic(owner, nic, outward=True)
+        if first is not None and second is not None:
+            return first.then(second[1])
+    return None
 
 
 def subflows(

@@ -208,8 +208,16 @@ class Interior:
 
     # ------------------------------------------------------------ GPU to GPU
 
-    def scale_up(self, src: int, dst: int) -> LocalRoute | None:
-        """Return the NVLink or xGMI route between two GPUs, or None."""
+    def scale_up(self, src: int, dst: int, *, relayed: bool = True) -> LocalRoute | None:
+        """Return the NVLink or xGMI route between two GPUs, or None.
+
+        Parameters
+        ----------
+        src, dst
+            Local vertices of the GPUs.
+        relayed
+            Other GPUs may forward.
+        """
         if not self._scale_up:
             return None
 
@@ -219,6 +227,8 @@ class Interior:
         paths = self._paths(src, dst, is_fast, lambda vertex: self._kind[vertex] == _NVSWITCH)
         if paths:
             return self._split(paths)
+        if not relayed:
+            return None
         for kind, longest in ((_NVLINK, 2 if self._nvb else 1), (_XGMI, 99)):
             # xGMI forwards in hardware over any number of dies; NVLink needs a GPU's help (NVB).
             paths = self._paths(

@@ -57,6 +57,7 @@ class LocalTables:
         self._classes: list[NodeClass] = []
         self._classify(fabric, network, dead_links)
 
+        self.rows.refresh()
         gpus = np.array([c.n_gpus for c in self._classes], dtype=np.int64)
         ports = np.array([c.n_nics for c in self._classes], dtype=np.int64)
         self._n_gpus, self._n_nics = gpus, ports
@@ -161,6 +162,7 @@ class LocalTables:
             source, target = divmod(key, len(self._classes) + 1)
             self._patterns += self._block(source - 1, target - 1)
             self._arrays = None
+            self.rows.refresh()
         return self._blocks[key]
 
     def _block(self, source: int, target: int) -> Iterator[tuple[int, int, list[Subflow]]]:

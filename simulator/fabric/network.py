@@ -32,9 +32,12 @@ def mix(value: HashArray) -> HashArray:
     Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014, figure 17.
     """
     value = value + _GOLDEN
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
+    value ^= value >> np.uint64(30)
+    value *= np.uint64(0xBF58476D1CE4E5B9)
+    value ^= value >> np.uint64(27)
+    value *= np.uint64(0x94D049BB133111EB)
+    value ^= value >> np.uint64(31)
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +123,7 @@ class NetworkTables:
         self._column = np.full(self.n, -1, dtype=np.int64)
         self._goal = np.zeros(0, dtype=np.int64)
         self._distance = np.zeros((0, self.n), dtype=np.int16)
-        self._slot = np.zeros((0, self.n), dtype=np.int32)
+        self._slot = np.zeros((0, self.n), dtype=np.int64)
         self._start = np.zeros(0, dtype=np.int64)
         self._count = np.zeros(0, dtype=np.int64)
         self._choice = np.zeros(0, dtype=np.int64)
@@ -151,7 +154,7 @@ class NetworkTables:
         self._column[goals] = len(self._goal) + np.arange(len(goals))
         self._goal = np.concatenate([self._goal, goals])
         self._distance = np.concatenate([self._distance, self._search(goals)])
-        unset = np.full((len(goals), self.n), -1, dtype=np.int32)
+        unset = np.full((len(goals), self.n), -1, dtype=np.int64)
         self._slot = np.concatenate([self._slot, unset])
 
     def _search(self, goals: IntArray) -> NDArray[np.int16]:
@@ -209,12 +212,12 @@ class NetworkTables:
 
     def _rows(self, column: IntArray, here: IntArray) -> IntArray:
         """Return the next-hop row of each (destination, vertex), building missing ones."""
-        rows = self._slot[column, here]
-        if (rows < 0).any():
-            missing = rows < 0
-            self._build(np.unique(column[missing] * self.n + here[missing]))
-            rows = self._slot[column, here]
-        return rows.astype(np.int64)
+        key = column * self.n + here
+        rows = self._slot.ravel().take(key)
+        if rows.min(initial=0) < 0:
+            self._build(np.unique(key[rows < 0]))
+            rows = self._slot.ravel().take(key)
+        return rows
 
     def _build(self, keys: IntArray) -> None:
         column, here = keys // self.n, keys % self.n
@@ -277,7 +280,7 @@ class NetworkTables:
             everyone = len(going) == len(here)
             at = here if everyone else here[going]
             row = self._rows(column if everyone else column[going], at)
-            count = self._count[row]
+            count = self._count.take(row)
             if salt is None:
                 rest = digits[going]
                 pick = rest % count
@@ -287,12 +290,18 @@ class NetworkTables:
             else:
                 bits = mix((salt if everyone else salt[going]) ^ _HOP_SALT[len(hops) % 64])
                 # The high word times the count, shifted back: a fair number below the count.
-                high = bits >> np.uint64(32)
-                pick = ((high * count.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
-            edge = self._choice[self._start[row] + pick]
+                bits >>= np.uint64(32)
+                bits *= count.view(np.uint64)
+                bits >>= np.uint64(32)
+                pick = bits.view(np.int64)
+            edge = self._choice.take(self._start.take(row) + pick)
+            if everyone:
+                here = self._head.take(edge)
+                hops.append(self._link.take(edge))
+                continue
             taken = np.full(len(here), -1, dtype=np.int64)
-            taken[going] = self._link[edge]
-            here[going] = self._head[edge]
+            taken[going] = self._link.take(edge)
+            here[going] = self._head.take(edge)
             hops.append(taken)
 
     # -------------------------------------------------------------- adaptive

@@ -20,6 +20,8 @@ __all__ = ["Router", "RoutingOptions"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+IntTable = NDArray[np.int32]
+FloatTable = NDArray[np.float64]
 
 _CHUNK = 1 << 15
 """Pairs routed at a time, so that their arrays stay in the processor's cache."""
@@ -174,15 +176,16 @@ class Router:
 
     # ------------------------------------------------------------ local parts
 
-    def _local_part(
-        self, row: IntArray, base: IntArray
-    ) -> tuple[NDArray[np.int32], FloatArray, FloatArray]:
-        """Return links (negative: none), shares and latency of local rows, links as columns."""
-        link, share, late = self._local.rows.arrays
-        used = int(self._local.rows.length[row].max(initial=0))
-        links = link[row, :used]
+    def _local_part(self, row: IntArray, base: IntArray) -> tuple[IntTable, FloatTable | None]:
+        """Return links (negative: none) and shares of local rows; shares None: all are 1."""
+        rows = self._local.rows
+        link, share = rows.links, rows.shares
+        used = int(rows.length[row].max(initial=0))
+        links = link[:, :used].take(row, axis=0, mode="wrap")
         links += base.astype(np.int32)[:, None]
-        return links, share[row, :used], late[row]
+        if rows.plain[row].all():
+            return links, None
+        return links, share[:, :used].take(row, axis=0, mode="wrap")
 
     def _port(self, link: IntArray, nic: IntArray) -> IntArray:
         """Return the cable of each NIC; −1 without NIC."""
@@ -192,59 +195,77 @@ class Router:
 
     def _hashed(self, plan: Plan, src: IntArray, dst: IntArray, flow: IntArray) -> Routes:
         """Return routes with one network path per subflow (ECMP and static)."""
-        network = self._network
-        first, first_share, late = self._local_part(plan.first_row, plan.first_base)
-        last, last_share, last_late = self._local_part(plan.last_row, plan.last_base)
-        links: list[IntArray] = list(first.T)
-        shares: list[FloatArray] = list(first_share.T)
-        slowest = np.zeros(len(src))
+        network, late = self._network, self._local.rows.latency_s
+        first, first_share = self._local_part(plan.first_row, plan.first_base)
+        last, last_share = self._local_part(plan.last_row, plan.last_base)
         salt = None
         if self.options.policy == "ecmp" and plan.start.shape[1]:
             salt = mix(np.full(1, self.options.seed, dtype=np.uint64))
             for part in (src, dst, flow):
                 salt = mix(salt ^ part.astype(np.uint64))
-        begin = len(links)
+        slowest = np.zeros(len(src))
+        paths: list[tuple[IntArray | slice, list[IntArray]]] = []
         for number in range(plan.start.shape[1]):
-            pairs = np.flatnonzero(plan.start[:, number] >= 0)
-            if len(pairs) == 0:
-                continue
+            some = np.flatnonzero(plan.start[:, number] >= 0)
+            pairs = slice(None) if len(some) == len(src) else some
             start = plan.start[pairs, number]
             column = network.columns(plan.goal[pairs, number])
-            cut = ~network.reachable(start, column)
-            self._refuse(src[pairs], dst[pairs], cut)
+            self._refuse(src[pairs], dst[pairs], ~network.reachable(start, column))
             nic = plan.dst_nic[pairs, number]
             own = None if salt is None else salt[pairs]
             if own is not None and number:
                 own = mix(own + np.uint64(number))
-            hops = network.walk(start, column, own, nic)
             ports = [
                 self._port(network.up_link, plan.src_nic[pairs, number]),
-                *hops,
+                *network.walk(start, column, own, nic),
                 self._port(network.down_link, nic),
             ]
-            delay = sum((self._latency[port] for port in ports), np.zeros(len(pairs)))
+            delay = sum((self._latency.take(port) for port in ports), np.zeros(len(start)))
             slowest[pairs] = np.maximum(slowest[pairs], delay)
-            part = plan.share[pairs, number]
+            paths.append((pairs, ports))
+
+        table = np.full(
+            (len(src), first.shape[1] + sum(len(p) for _, p in paths) + last.shape[1]),
+            -1,
+            dtype=np.int32,
+        )
+        table[:, : first.shape[1]] = first
+        at = begin = first.shape[1]
+        for pairs, ports in paths:
             for port in ports:
-                whole = np.full(len(src), -1, dtype=np.int64)
-                whole[pairs] = port
-                amount = np.zeros(len(src))
-                amount[pairs] = part
-                links.append(whole)
-                shares.append(amount)
-        if plan.start.shape[1] > 1:
-            _merge_repeats(links[begin:], shares[begin:])
-        links += list(last.T)
-        shares += list(last_share.T)
-        return _packed(links, shares, late + slowest + last_late, len(src))
+                table[pairs, at] = port
+                at += 1
+        table[:, at:] = last
+        shares = None
+        if len(paths) > 1 or first_share is not None or last_share is not None:
+            shares = np.ones(table.shape)
+            if first_share is not None:
+                shares[:, :begin] = first_share
+            if last_share is not None:
+                shares[:, at:] = last_share
+            column_of = begin
+            for number, (_, ports) in enumerate(paths):
+                shares[:, column_of : column_of + len(ports)] = plan.share[:, number, None]
+                column_of += len(ports)
+            if len(paths) > 1:
+                _merge_repeats(table[:, begin:at], shares[:, begin:at], len(paths[0][1]))
+        used = table >= 0
+        indptr = np.zeros(len(src) + 1, dtype=np.int64)
+        np.cumsum(used.sum(axis=1, dtype=np.int32), out=indptr[1:])
+        return Routes(
+            indptr=indptr,
+            link=table[used].astype(np.int64),
+            share=np.ones(int(indptr[-1])) if shares is None else shares[used],
+            latency_s=late[plan.first_row] + slowest + late[plan.last_row],
+        )
 
     # --------------------------------------------------------------- adaptive
 
     def _spread(self, plan: Plan, src: IntArray, dst: IntArray) -> Routes:
         """Return routes that use all shortest network paths."""
-        network = self._network
-        first, first_share, late = self._local_part(plan.first_row, plan.first_base)
-        last, last_share, last_late = self._local_part(plan.last_row, plan.last_base)
+        network, late = self._network, self._local.rows.latency_s
+        first, first_share = self._local_part(plan.first_row, plan.first_base)
+        last, last_share = self._local_part(plan.last_row, plan.last_base)
         parts = [_entries(first, first_share)]
         slowest = np.zeros(len(src))
         for number in range(plan.start.shape[1]):
@@ -283,41 +304,25 @@ class Router:
             indptr=indptr,
             link=link.astype(np.int64),
             share=amount.astype(np.float64),
-            latency_s=late + slowest + last_late,
+            latency_s=late[plan.first_row] + slowest + late[plan.last_row],
         )
 
 
-def _entries(link: NDArray[np.int32], share: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+def _entries(link: IntTable, share: FloatTable | None) -> tuple[IntArray, IntArray, FloatArray]:
     """Return (pair, link, share) of the used cells of a padded table."""
     used = link >= 0
-    return np.nonzero(used)[0], link[used].astype(np.int64), share[used]
+    links = link[used].astype(np.int64)
+    return np.nonzero(used)[0], links, np.ones(len(links)) if share is None else share[used]
 
 
-def _merge_repeats(links: list[IntArray], shares: list[FloatArray]) -> None:
-    """Add the share of a link's later occurrences in a pair to its first one, in place."""
-    for later in range(1, len(links)):
+def _merge_repeats(links: IntTable, shares: FloatTable, first_path: int) -> None:
+    """Add the share of a link's later occurrences in a pair to its first one, in place.
+
+    Within one path nothing repeats, so the search begins after the first path.
+    """
+    for later in range(first_path, links.shape[1]):
         for earlier in range(later):
-            twice = np.flatnonzero((links[later] == links[earlier]) & (links[later] >= 0))
+            twice = np.flatnonzero((links[:, later] == links[:, earlier]) & (links[:, later] >= 0))
             if len(twice):
-                shares[earlier][twice] += shares[later][twice]
-                links[later][twice] = -1
-
-
-def _packed(
-    links: list[IntArray], shares: list[FloatArray], latency_s: FloatArray, pairs: int
-) -> Routes:
-    """Return routes from columns of links, −1 where a pair has none."""
-    table = np.empty((pairs, len(links)), dtype=np.int32)
-    amount = np.empty((pairs, len(links)))
-    for column, (link, share) in enumerate(zip(links, shares, strict=True)):
-        table[:, column] = link
-        amount[:, column] = share
-    used = table >= 0
-    indptr = np.zeros(pairs + 1, dtype=np.int64)
-    np.cumsum(used.sum(axis=1), out=indptr[1:])
-    return Routes(
-        indptr=indptr,
-        link=table[used].astype(np.int64),
-        share=amount[used],
-        latency_s=latency_s,
-    )
+                shares[twice, earlier] += shares[twice, later]
+                links[twice, later] = -1
