@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from simulator.base.errors import nearest
+from simulator.base.errors import CollsimError, Problem, nearest
 from simulator.base.fields import option
 from simulator.scenario import plugins
 from simulator.scenario.plain import to_plain
@@ -164,6 +164,22 @@ class Resolved:
         if self.node is None:
             return self.groups
         return (NodeGroup(node=self.node, nodes=self.nodes or 1, gpus_per_node=self.gpus_per_node),)
+
+    def located(self, error: CollsimError) -> CollsimError:
+        """Return an error of building or running with the file and line of its keys, where known.
+
+        Rooms below know the dotted key of an option but not where the user wrote it.
+        """
+        return type(error)([self._located(problem) for problem in error.problems])
+
+    def _located(self, problem: Problem) -> Problem:
+        origin = self.origins.get(problem.key)
+        if problem.file or origin is None or origin.startswith(("default", "preset ")):
+            return problem
+        file, _, line = origin.rpartition(":")
+        if file and line.isdigit():
+            return replace(problem, file=file, line=int(line))
+        return replace(problem, file=origin)
 
     @property
     def label(self) -> str:

@@ -1,0 +1,30 @@
+"""The page of all keys is the one that the program would write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from simulator.scenario import loads, plugins
+from simulator.scenario.reference import markdown
+
+PAGE = Path(__file__).parents[2] / "docs" / "scenario.md"
+
+
+def test_the_page_is_up_to_date():
+    """To make it again, see `simulator.scenario.reference`."""
+    assert PAGE.read_text("utf-8") == markdown()
+
+
+def test_every_fabric_and_section_is_on_the_page():
+    text = markdown()
+    for kind in plugins.fabric_kinds():
+        assert f"### `kind: {kind}`" in text
+    for key in ("collective", "perturb.links", "generator.zero", "jobs", "topology.templates"):
+        assert f"## `{key}`" in text
+
+
+def test_the_example_on_the_page_is_a_scenario():
+    example = markdown().split("```yaml\n")[1].split("```")[0]
+    found = loads(example)
+    assert len(found.variants) == 2
+    assert found.warnings == ()
