@@ -67,6 +67,9 @@ class MessageRecord:
     start_s: FloatArray
     leave_s: FloatArray
     arrive_s: FloatArray
+    communicator: str = ""
+    """With `index`, tells calls of one name apart, as in `CollectiveRecord`."""
+    index: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

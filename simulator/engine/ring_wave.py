@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RingPlan", "ring_plan"]
+__all__ = ["RingPlan", "cycles_of", "followers", "ring_plan"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -50,15 +50,12 @@ def ring_plan(
     ----------
     connection, src, dst, place
         Connection, flat (channel, slot) of source and destination, and place in the
-        connection's order of channels, of each edge.  *src* and *dst* hold no value twice.
+        connection's order of channels, of each edge.
     """
-    n_edges = len(src)
-    by_src = np.argsort(src)
-    if n_edges == 0 or not np.array_equal(src[by_src], np.sort(dst)):
+    after = followers(src, dst)
+    if after is None:
         return None
-    # Edge that sends on what this one delivers.
-    after = by_src[np.searchsorted(src[by_src], dst)]
-    cycles = _cycles(after)
+    cycles = cycles_of(after)
     depth = int(place.max()) + 1
     order = np.concatenate(cycles)
     lengths = {len(cycle) for cycle in cycles}
@@ -79,7 +76,21 @@ def ring_plan(
     return _MixedPlan(connection, src, after, place)
 
 
-def _cycles(after: IntArray) -> list[IntArray]:
+def followers(src: IntArray, dst: IntArray) -> IntArray | None:
+    """Return, for each edge, the edge that sends on what it delivers.
+
+    None if the edges do not permute the lanes: each exactly once a source and a destination.
+    """
+    by_src = np.argsort(src)
+    ordered = src[by_src]
+    if len(src) == 0 or (ordered[1:] == ordered[:-1]).any():
+        return None
+    if not np.array_equal(ordered, np.sort(dst)):
+        return None
+    return np.asarray(by_src[np.searchsorted(ordered, dst)])
+
+
+def cycles_of(after: IntArray) -> list[IntArray]:
     """Return the cycles of a permutation, each in its order."""
     following = after.tolist()
     seen = bytearray(len(following))
