@@ -111,7 +111,7 @@ def count_gpus(reader: Reader, topology: dict[str, Any]) -> int | None:
     if reader.has_problem("topology"):
         return None
     try:
-        gpus = plugins.custom_gpus(json.dumps(topology))
+        return plugins.custom_gpus(json.dumps(topology))
     except CollsimError as error:
         for problem in error.problems:
             reader.refuse(
@@ -121,6 +121,3 @@ def count_gpus(reader: Reader, topology: dict[str, Any]) -> int | None:
                 suggestion=problem.suggestion,
             )
         return None
-    if not gpus:
-        reader.refuse("topology", "has no GPU", allowed="repeat of a template with GPUs")
-    return gpus or None
