@@ -139,7 +139,10 @@ def depths(parent: IntArray) -> IntArray:
     count = len(parent)
     jump = np.append(np.where(parent < 0, count, parent), count)
     depth = (jump != count).astype(np.int64)
-    while (jump != count).any():
+    # After k rounds every jump is 2^k long; no path is longer than the number of vertices.
+    for _ in range(count.bit_length()):
+        if (jump == count).all():
+            break
         depth = depth + depth[jump]
         jump = jump[jump]
     return np.asarray(depth[:-1])
