@@ -126,9 +126,10 @@ def build_custom(data: Item) -> Fabric:
     """
     problems = _Problems()
     cables = _items(data, "links", problems)
+    rates = [problems.rate(cable, f"links[{index}]") for index, cable in enumerate(cables)]
     templates: dict[str, NodeTemplate] = {}
     for index, item in enumerate(_items(data, "templates", problems)):
-        template = _template(item, f"templates[{index}]", cables, problems)
+        template = _template(item, f"templates[{index}]", cables, rates, problems)
         if template.name in templates:
             problems.add(f"templates[{index}].name", f"a second {template.name!r}")
         templates[template.name] = template
@@ -151,7 +152,7 @@ def build_custom(data: Item) -> Fabric:
             nodes.append((found, count))
     switches = _vertices(_items(data, "vertices", problems), "vertices", _SWITCHES, problems)
     problems.stop()
-    wiring = _wiring(nodes, names, switches, cables, problems)
+    wiring = _wiring(nodes, names, switches, cables, rates, problems)
     return Fabric(nodes, wiring, node_names=names)
 
 
@@ -210,7 +211,9 @@ def _vertices(
     return found
 
 
-def _template(item: Item, key: str, cables: Sequence[Item], problems: _Problems) -> NodeTemplate:
+def _template(
+    item: Item, key: str, cables: Sequence[Item], rates: Sequence[float], problems: _Problems
+) -> NodeTemplate:
     """Return the node template of a section."""
     name = problems.text(item, "name", key)
     kinds = [kind for kind in VERTEX_KINDS if kind not in _SWITCHES]
@@ -236,7 +239,7 @@ def _template(item: Item, key: str, cables: Sequence[Item], problems: _Problems)
         links=tuple(links),
         nic_kind=network[0] if network else "ethernet",
         # The cable decides; a template's own limit would only repeat it.
-        nic_rate_Bps=max((problems.rate(cable, "links") for cable in cables), default=1.0),
+        nic_rate_Bps=max(rates, default=1.0),
         nic_latency_s=0.0,
         cpu_model="any",
         cpu_arch="x86_intel",
@@ -298,6 +301,7 @@ def _wiring(
     names: Sequence[str],
     switches: Sequence[tuple[str, str, int | None]],
     cables: Sequence[Item],
+    rates: Sequence[float],
     problems: _Problems,
 ) -> Wiring:
     """Return the network of the cables."""
@@ -314,13 +318,13 @@ def _wiring(
     for index, cable in enumerate(cables):
         key = f"links[{index}]"
         kind = problems.text(cable, "kind", key, tuple(HOP_LATENCY_S))
-        rate, latency = problems.rate(cable, key), problems.time(cable, key)
+        latency = problems.time(cable, key)
         for a, b in _joined(cable, list(ends), key, problems):
             pair = frozenset((ends[a], ends[b]))
             if pair in seen:
                 problems.add(key, f"{a} and {b} are joined twice", "the sum of the bandwidths")
             seen.add(pair)
-            rows.append((ends[a], ends[b], kind, rate, latency))
+            rows.append((ends[a], ends[b], kind, rates[index], latency))
     problems.stop()
     nic_s = np.concatenate([ports.latency_s, np.zeros(len(switches))])
     hop_s = np.array(

@@ -19,6 +19,8 @@ FloatArray = NDArray[np.float64]
 
 Subflow = tuple[int, int, float]
 """NIC of the source node, NIC of the destination node, share of the bytes."""
+Ranks = dict[int, tuple[int, int, float]]
+"""Affinity of NICs, see `Interior.nic_rank`."""
 
 _BELOW = -(2**30)
 """Padding that stays negative when a node's first link is added."""
@@ -102,9 +104,9 @@ class NodeClass:
     send_set: tuple[tuple[int, ...], ...]
     """The closest NICs of each GPU that can send."""
     receive_set: tuple[tuple[int, ...], ...]
-    send_order: tuple[tuple[int, ...], ...]
-    """All NICs that can send, closest first."""
-    receive_order: tuple[tuple[int, ...], ...]
+    send_rank: tuple[Ranks, ...]
+    """Affinity of the NICs that can send, by GPU."""
+    receive_rank: tuple[Ranks, ...]
     piece: tuple[int, ...]
     """Piece of the network that each NIC is in."""
 
@@ -142,7 +144,7 @@ class NodeClass:
                     gpu_gpu[g, h] = rows.add(interior.gpu_to_gpu(a, b))
         send, receive = np.full(shape, -1, dtype=np.int64), np.full(shape, -1, dtype=np.int64)
         near = np.zeros(shape, dtype=bool)
-        tables: dict[bool, list[dict[int, tuple[int, int, float]]]] = {True: [], False: []}
+        tables: dict[bool, list[Ranks]] = {True: [], False: []}
         for outward, alive in ((True, sends), (False, receives)):
             for gpu in gpus:
                 ranks = {
@@ -164,14 +166,6 @@ class NodeClass:
                 found = interior.gpu_nic(gpu, nics[n], outward=False)
                 receive[g, n] = rows.add(found[1] if found else None)
 
-        def order(outward: bool) -> tuple[tuple[int, ...], ...]:
-            return tuple(tuple(sorted(t, key=lambda n, t=t: (t[n], n))) for t in tables[outward])  # type: ignore[misc]
-
-        def closest(outward: bool) -> tuple[tuple[int, ...], ...]:
-            return tuple(
-                tuple(n for n in sorted(t) if t[n] == min(t.values())) for t in tables[outward]
-            )
-
         return NodeClass(
             n_gpus=len(gpus),
             n_nics=len(nics),
@@ -183,15 +177,20 @@ class NodeClass:
             send=send,
             receive=receive,
             near=near,
-            send_set=closest(True),
-            receive_set=closest(False),
-            send_order=order(True),
-            receive_order=order(False),
+            send_set=tuple(_closest(ranks) for ranks in tables[True]),
+            receive_set=tuple(_closest(ranks) for ranks in tables[False]),
+            send_rank=tuple(tables[True]),
+            receive_rank=tuple(tables[False]),
             piece=piece,
         )
 
 
-def _owners(ranks: list[dict[int, tuple[int, int, float]]], n_nics: int) -> list[list[int]]:
+def _closest(ranks: Ranks) -> tuple[int, ...]:
+    """Return the NICs with the smallest rank, ascending."""
+    return tuple(nic for nic in sorted(ranks) if ranks[nic] == min(ranks.values()))
+
+
+def _owners(ranks: list[Ranks], n_nics: int) -> list[list[int]]:
     """Return the GPUs that can relay to each NIC (PXN): the closest, in turn for equal NICs."""
     owners: list[list[int]] = []
     for nic in range(n_nics):
@@ -240,8 +239,9 @@ def subflows(
     In this order: (1) with PXN, the destination's own NICs and the source's NICs on the same
     rails, where the source reaches them without crossing a CPU; (2) both sides' closest NICs, in
     order, the shorter list repeated; without `cross_nic` the source's rails on both sides;
-    (3) with PXN, what failures or separate rails leave: the closest NIC of the destination, then
-    of the source, that the network joins.  Separate rails without PXN have no route, as in NCCL.
+    (3) with PXN, what failures or separate rails leave: the closest NICs of the destination that
+    the network joins, each with the closest of the source.  Separate rails without PXN have no
+    route, as in NCCL.
     """
 
     def joined(a: int, b: int) -> bool:
@@ -255,17 +255,15 @@ def subflows(
     own = source.send_set[gpu]
     pairs: list[tuple[int, int]] = []
     if own and not options.cross_nic:
-        usable = set(target.receive_order[peer])
-        pairs = [(n, n) for n in own if n in usable]
+        pairs = [(n, n) for n in own if n in target.receive_rank[peer]]
     elif own and wanted:
         count = math.lcm(len(own), len(wanted))
         pairs = [(own[i % len(own)], wanted[i % len(wanted)]) for i in range(count)]
     pairs = [pair for pair in pairs if joined(*pair)]
     if not pairs and options.pxn:
-        pairs = [
-            (a, b)
-            for b in target.receive_order[peer]
-            for a in source.send_order[gpu]
-            if joined(a, b) and source.near[gpu, a]
-        ][:1]
+        pairs = [(a, b) for a in source.send_rank[gpu] for b in target.receive_rank[peer]]
+        pairs = [(a, b) for a, b in pairs if source.near[gpu, a] and joined(a, b)]
+        ways = {b: min((source.send_rank[gpu][a], a) for a, c in pairs if b == c) for _, b in pairs}
+        nearest = _closest({b: target.receive_rank[peer][b] for b in ways}) if ways else ()
+        pairs = [(ways[b][1], b) for b in nearest]
     return [(a, b, 1.0 / len(pairs)) for a, b in pairs]
