@@ -8,7 +8,7 @@ in a ring that is exact to within the pipeline's fill).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ class Phase:
 
     stages: tuple[int, ...]
     """Indices of the stages that it stands for."""
+    connections: Connections
+    """Of the collective."""
     route: Connections
     """One row: wire bytes on each link per payload byte of the connection with most bytes."""
     amount_bytes: float
@@ -42,22 +44,55 @@ class Phase:
     """Payload of each connection."""
     alone_Bps: float
     """Rate of that connection when the phase is alone."""
+    rate_Bps: FloatArray
+    """Rate of each connection when the phase is alone (inf: it carries nothing)."""
     tail_s: float
     """Latency after the last byte has left (a stage of one step)."""
-    duration_of: Callable[[float], float] | None
-    """Time of the phase at a rate, or None: the bytes at the rate, then the tail."""
+    model: Ring | Chain | None
+    """None: the bytes at the rate, then the tail."""
+    fixed_s: float | None
+    """Latency on top of the bytes of a stage whose messages go one by one; None: the model's."""
     sends: BoolArray
     """Ranks that send in the phase."""
     receives: BoolArray
     transfer_s: FloatArray
     """Time that each rank has a send on the wire, alone: its busiest connection's."""
+    known_s: dict[tuple[float, bytes], float] = field(default_factory=dict)
 
     @property
     def alone_s(self) -> float:
         """Time of the phase alone, without the tail."""
-        if self.duration_of is not None:
-            return self.duration_of(self.alone_Bps)
-        return self.amount_bytes / self.alone_Bps if self.amount_bytes else 0.0
+        return self.duration_s(self.alone_Bps, np.zeros(0, dtype=bool))
+
+    def duration_s(self, rate_Bps: float, over: BoolArray) -> float:
+        """Return the time of the phase, without the tail, at a rate of its busiest connection.
+
+        Connections that cross links that are *over* loaded are held to that rate; the others keep
+        their own.
+        """
+        bytes_s = self.amount_bytes / rate_Bps if self.amount_bytes else 0.0
+        if self.model is None:
+            return bytes_s
+        if self.fixed_s is not None:
+            return bytes_s + self.fixed_s
+        held = np.zeros(0, dtype=bool)
+        if rate_Bps < self.alone_Bps * (1 - 1e-12):
+            held = self._crossing(over)
+        name = (rate_Bps if held.any() else self.alone_Bps, held.tobytes())
+        if name not in self.known_s:
+            rates = self.rate_Bps
+            if held.any():
+                share = self.payload_bytes / self.amount_bytes
+                rates = np.where(held, np.minimum(rates, rate_Bps * share), rates)
+            self.known_s[name] = self.model.duration_s(rates)
+        return self.known_s[name]
+
+    def _crossing(self, over: BoolArray) -> BoolArray:
+        """Return which connections with bytes cross links that are over."""
+        connections = self.connections
+        crossed = np.concatenate(([0], np.cumsum(over[connections.link])))
+        counts = crossed[connections.indptr[1:]] - crossed[connections.indptr[:-1]]
+        return np.asarray((counts > 0) & (self.payload_bytes > 0))
 
 
 def phases_of(collective: Collective, capacity_Bps: FloatArray) -> list[Phase]:
@@ -115,39 +150,43 @@ def _phase(collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatA
     for flags, ends in ((sends, connections.src), (receives, connections.dst)):
         slots = ends[first.connection[moving]]
         flags[slots[slots < n_ranks]] = True
-    tail_s = 0.0
-    duration_of: Callable[[float], float] | None = None
+    tail_s, fixed_s = 0.0, None
+    model: Ring | Chain | None = None
     if n_steps <= 1:
         tail_s = float(latency_s[moving].max(initial=0.0))
-        rate_Bps = np.where(active, alone * payload / max(amount, 1e-300), 1.0)
+        rate_Bps = np.where(active, alone * payload / max(amount, 1e-300), np.inf)
     else:
-        duration_of, rate_Bps = _duration_function(
-            collective,
-            first,
-            edge_bytes=edge_bytes,
-            edge_messages=edge_messages,
-            n_steps=n_steps,
-            payload=payload,
-            amount=amount,
-            alone_Bps=alone,
-            capacity_Bps=capacity_Bps,
-        )
-    busy_s = np.divide(payload, rate_Bps, where=active, out=np.zeros(n))
-    transfer_s = np.zeros(collective.n_slots)
-    np.maximum.at(transfer_s, connections.src, busy_s)
+        model = _ring(collective, first, edge_bytes, edge_messages, n_steps)
+        if model is None:
+            model = _chain(collective, first, edge_bytes, edge_messages, n_steps)
+        rate_Bps = alone_rates(connections, capacity_Bps)
+        sequential = bool((edge_messages <= 1).all())
+        if not sequential:
+            rate_Bps = _shared_rates(connections, rate_Bps, active, capacity_Bps)
+        rate_Bps = np.where(active, rate_Bps, np.inf)
+        if sequential or amount == 0:
+            # One message at a time at its lone rate; links that several senders share in a step,
+            # or other traffic, stretch the bytes and not the latencies.
+            whole_s = model.duration_s(rate_Bps)
+            fixed_s = max(whole_s - (amount / alone if amount else 0.0), 0.0)
     phase = Phase(
         stages=stages,
+        connections=connections,
         route=route,
         amount_bytes=amount,
         payload_bytes=payload,
         alone_Bps=alone,
+        rate_Bps=rate_Bps,
         tail_s=tail_s,
-        duration_of=duration_of,
+        model=model,
+        fixed_s=fixed_s,
         sends=sends,
         receives=receives,
-        transfer_s=transfer_s[:n_ranks],
+        transfer_s=np.zeros(n_ranks),
     )
-    phase.transfer_s = np.minimum(phase.transfer_s, phase.alone_s)
+    busy_s = np.zeros(collective.n_slots)
+    np.maximum.at(busy_s, connections.src, payload / rate_Bps)
+    phase.transfer_s = np.minimum(busy_s[:n_ranks], phase.alone_s)
     return phase
 
 
@@ -169,47 +208,6 @@ def _folded_route(
         latency_s=np.zeros(1),
         max_rate_Bps=np.array([limits.min(initial=np.inf)]),
     )
-
-
-def _duration_function(
-    collective: Collective,
-    stage: StageTraffic,
-    *,
-    edge_bytes: FloatArray,
-    edge_messages: IntArray,
-    n_steps: int,
-    payload: FloatArray,
-    amount: float,
-    alone_Bps: float,
-    capacity_Bps: FloatArray,
-) -> tuple[Callable[[float], float], FloatArray]:
-    """Return T(rate) of a stage of several steps, and its connections' rates alone."""
-    connections = collective.connections
-    active = payload > 0
-    lone_Bps = alone_rates(connections, capacity_Bps)
-    sequential = bool((edge_messages <= 1).all())
-    model: Ring | Chain | None = _ring(collective, stage, edge_bytes, edge_messages, n_steps)
-    if model is None:
-        model = _chain(collective, stage, edge_bytes, edge_messages, n_steps)
-    rate_Bps = (
-        lone_Bps if sequential else _shared_rates(connections, lone_Bps, active, capacity_Bps)
-    )
-    rate_Bps = np.where(active, rate_Bps, np.inf)
-    if sequential or amount == 0:
-        # One message at a time at its lone rate; links that several senders share in a step, or
-        # other traffic, stretch the bytes and not the latencies.
-        whole_s = model.duration_s(rate_Bps)
-        latency_s = max(whole_s - (amount / alone_Bps if amount else 0.0), 0.0)
-        return lambda x: amount / x + latency_s, rate_Bps
-    share = payload / amount
-    known: dict[float, float] = {}
-
-    def duration_of(x: float) -> float:
-        if x not in known:
-            known[x] = model.duration_s(np.where(active, np.minimum(rate_Bps, x * share), np.inf))
-        return known[x]
-
-    return duration_of, rate_Bps
 
 
 def _shared_rates(
@@ -379,18 +377,13 @@ class FoldedRun:
         phase = self._phases[self._index]
         self._began_s = self._clock.time_s
         self._credited = self._skipped
-        if phase.amount_bytes == 0 and phase.duration_of is None:
+        if phase.alone_s == 0:
             self.left(np.zeros(1, dtype=np.int64), self._clock.time_s)
             return
         self._open(phase, 1.0 - self._skipped)
 
     def _open(self, phase: Phase, remaining: float) -> None:
-        duration_of = phase.duration_of
-        if duration_of is None:
-            amount = phase.amount_bytes
-            self._group = self._network.open(phase.route, self, lambda x: amount / x)
-        else:
-            self._group = self._network.open(phase.route, self, duration_of)
+        self._group = self._network.open(phase.route, self, phase)
         zero = np.zeros(1, dtype=np.int64)
         self._group.add(zero, np.array([remaining]), zero)
 

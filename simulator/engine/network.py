@@ -8,7 +8,6 @@ change can reach; all others keep theirs, untouched by rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +28,10 @@ BoolArray = NDArray[np.bool_]
 _SAME_INSTANT = 1.0 + 1e-12
 """Ends closer than this ratio of the time are one instant: they differ by rounding."""
 _CACHE_ENTRIES = 4096
+_MOST_THINNED = 8
+"""With more phases than this in one component, gaps are left out (rates stay max-min)."""
+_THINNING_ROUNDS = 4
+"""Rounds of the fixed point of rates and gaps; each gains a factor of the gap."""
 
 # Rows of a group's table of numbers.
 _REMAINING, _SINCE, _SPEED, _FINISH, _RATE = range(5)
@@ -43,6 +46,15 @@ class Owner(Protocol):
         """Take note that these entities are through."""
 
 
+class Fold(Protocol):
+    """A phase of a collective, as one entity of amount 1."""
+
+    amount_bytes: float
+
+    def duration_s(self, rate_Bps: float, over: BoolArray) -> float:
+        """Return how long the phase takes at a rate, with these links overloaded."""
+
+
 class FlowGroup:
     """The entities of one owner.
 
@@ -54,9 +66,9 @@ class FlowGroup:
         Routes; an entity names a row.
     owner
         Told what has left.
-    duration_s
-        None: an entity of amount A at rate x takes A / x.  Otherwise the entity is a phase of
-        amount 1, which takes ``duration_s(x)``.
+    fold
+        None: an entity of amount A at rate x takes A / x.  Otherwise the only entity is this
+        phase, of amount 1.
     """
 
     def __init__(
@@ -64,11 +76,11 @@ class FlowGroup:
         network: FluidNetwork,
         connections: Connections,
         owner: Owner,
-        duration_s: Callable[[float], float] | None = None,
+        fold: Fold | None = None,
     ) -> None:
         self.network = network
         self.owner = owner
-        self.duration_s = duration_s
+        self.fold = fold
         self.numbers: FloatArray = np.empty((5, 0))
         self.indices: IntArray = np.empty((2, 0), dtype=np.int64)
         self._alarm: Alarm | None = None
@@ -147,11 +159,11 @@ class FlowGroup:
                 now - numbers[_SINCE, which]
             )
             np.maximum(remaining, 0.0, out=remaining)
-            if self.duration_s is None:
-                speed = rate_Bps
-            else:
+            speed = rate_Bps
+            if self.fold is not None:
+                over = self.network.over
                 speed = np.array(
-                    [1.0 / self.duration_s(float(x)) if x > 0 else 0.0 for x in rate_Bps]
+                    [1.0 / self.fold.duration_s(float(x), over) if x > 0 else 0.0 for x in rate_Bps]
                 )
             numbers[_REMAINING, which] = remaining
             numbers[_SINCE, which] = now
@@ -207,7 +219,8 @@ class FluidNetwork:
         self.n_solves = 0
         n_links = len(self.capacity_Bps)
         self._demand_Bps = np.zeros(n_links)
-        self._over = np.zeros(n_links, dtype=bool)
+        self.over = np.zeros(n_links, dtype=bool)
+        """Links that are asked for more than they have."""
         self._touched = np.zeros(n_links, dtype=bool)
         self._asked: dict[FlowGroup, None] = {}
         self._shapes: dict[int, tuple[int, Connections]] = {}
@@ -218,10 +231,10 @@ class FluidNetwork:
         self,
         connections: Connections,
         owner: Owner,
-        duration_s: Callable[[float], float] | None = None,
+        fold: Fold | None = None,
     ) -> FlowGroup:
         """Return a new, empty group."""
-        group = FlowGroup(self, connections, owner, duration_s)
+        group = FlowGroup(self, connections, owner, fold)
         self.groups.append(group)
         return group
 
@@ -269,8 +282,8 @@ class FluidNetwork:
         if not any(len(group) for group in self.groups):
             self._demand_Bps[:] = 0.0  # nothing is on the wire: drop what rounding has left
         over_now = self._demand_Bps > self.capacity_Bps * FITS
-        hot = self._touched & (over_now | self._over)
-        self._over = over_now
+        hot = self._touched & (over_now | self.over)
+        self.over = over_now
         self._touched[:] = False
         binding = over_now | hot
         reached = self._reached(hot, binding) if hot.any() else []
@@ -321,7 +334,45 @@ class FluidNetwork:
         return result
 
     def _rates(self, reached: list[tuple[FlowGroup, IntArray]]) -> list[FloatArray]:
-        """Return max-min rates of the reached entities, by group."""
+        """Return the rates of the reached entities, by group."""
+        base = self._max_min(reached)
+        phases = [k for k, (group, _) in enumerate(reached) if group.fold is not None]
+        if not phases or len(reached) == 1 or len(phases) > _MOST_THINNED:
+            return base
+        return self._thinned(reached, base, phases)
+
+    def _thinned(
+        self, reached: list[tuple[FlowGroup, IntArray]], base: list[FloatArray], phases: list[int]
+    ) -> list[FloatArray]:
+        """Return rates that count what phases leave to others in their latencies.
+
+        A phase of messages with latency between them is on the wire for a part of its time (its
+        duty) only.  To first order in the gaps, an entity's rate on the wire is that with all
+        others, plus, for each phase, the gap's share of what it would gain without it.
+        """
+        gains = {}
+        for k in phases:
+            others = reached[:k] + reached[k + 1 :]
+            without = self._max_min(others)
+            without.insert(k, base[k])
+            gains[k] = [a - b for a, b in zip(without, base, strict=True)]
+        rates = base
+        for _ in range(_THINNING_ROUNDS):
+            idle = {}
+            for k in phases:
+                fold, rate = reached[k][0].fold, float(rates[k][0])
+                assert fold is not None
+                on_wire = fold.amount_bytes / rate / fold.duration_s(rate, self.over)
+                idle[k] = max(1.0 - on_wire, 0.0)
+            rates = []
+            for i, (group, which) in enumerate(reached):
+                rate_Bps = base[i] + sum(idle[k] * gains[k][i] for k in phases if k != i)
+                alone_Bps = group.alone_Bps[group.indices[_ROW, which]]
+                rates.append(np.clip(rate_Bps, 0.5 * base[i], alone_Bps))
+        return rates
+
+    def _max_min(self, reached: list[tuple[FlowGroup, IntArray]]) -> list[FloatArray]:
+        """Return max-min rates of entities, by group; known sets are looked up."""
         orders = []
         names = []
         for group, which in reached:
