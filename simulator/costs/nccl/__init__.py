@@ -1,0 +1,1 @@
+"""What NCCL believes: its tuning model by version, from its published source."""
