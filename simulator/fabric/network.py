@@ -306,8 +306,15 @@ class NetworkTables:
 
     # -------------------------------------------------------------- adaptive
 
-    def spread(self, src: IntArray, column: IntArray) -> Spread:
+    def spread(self, src: IntArray, column: IntArray, *, keep: bool = True) -> Spread:
         """Return all shortest paths of pairs with the share that each link carries.
+
+        Parameters
+        ----------
+        src, column
+            Network vertex and column of the destination of each pair, shape (pairs,).
+        keep
+            Remember the paths for later calls.
 
         Notes
         -----
@@ -326,6 +333,8 @@ class NetworkTables:
         indptr = np.concatenate([[0], np.cumsum(length)])
         position = np.arange(indptr[-1]) + np.repeat(start[inverse] - indptr[:-1], length)
         late = np.array([part[2] for part in parts])
+        if not keep:
+            self._spreads.clear()
         return Spread(
             indptr=indptr,
             link=links[position],
