@@ -93,24 +93,29 @@ def _connections(cables: Sequence[Cable]) -> Connections:
 
 
 def stage(
-    name: str, edges: Sequence[tuple[int, int]], steps: Sequence[dict[int, float]]
+    name: str,
+    edges: Sequence[tuple[int, int]],
+    steps: Sequence[dict[int, float]],
+    *,
+    mixed: bool = False,
 ) -> StageTraffic:
     """Return a stage of (connection, channel) edges whose steps are {edge: bytes}.
 
-    A step in which all edges carry the same is written the short way, as the engine's fast path
-    wants it.
+    Messages of one size are written as one number, as the engine's fast path wants it, if all
+    steps of the stage are of that kind; with `mixed`, in each step that is.
     """
+    short = [len(set(step.values())) == 1 for step in steps]
     ready = []
-    for step in steps:
+    for number, step in enumerate(steps):
         carrying = sorted(step)
         sizes = [float(step[edge]) for edge in carrying]
-        all_edges = carrying == list(range(len(edges)))
+        one_size = short[number] if mixed else all(short)
         ready.append(
             Messages(
-                edge=None if all_edges else np.array(carrying, dtype=np.int64),
-                size_bytes=sizes[0]
-                if sizes and len(set(sizes)) == 1
-                else np.array(sizes, dtype=np.float64),
+                edge=None
+                if carrying == list(range(len(edges)))
+                else np.array(carrying, dtype=np.int64),
+                size_bytes=sizes[0] if one_size else np.array(sizes, dtype=np.float64),
             )
         )
     return StageTraffic(
@@ -387,17 +392,18 @@ def random_collective(
     links: Sequence[int],
     *,
     group: Sequence[int],
+    name: str = "random",
     max_connections: int = 8,
     max_channels: int = 3,
     max_steps: int = 5,
-    with_empty: bool = True,
+    max_switches: int = 1,
 ) -> Collective:
     """Return a collective without sense: random routes, stages, steps and sizes.
 
     Two connections may join the same pair of ranks; routes may be empty if the connection has a
-    largest rate of its own; messages may be empty.
+    largest rate of its own; messages may be empty; switches may take part.
     """
-    n = len(group)
+    n = len(group) + dice.randint(0, max_switches)
     cables = []
     for _ in range(dice.randint(1, max_connections)):
         src = dice.randrange(n)
@@ -415,7 +421,7 @@ def random_collective(
             )
         )
     n_channels = dice.randint(1, max_channels)
-    sizes = [1e3, 3e4, 1e5, 7e5] + ([0.0] if with_empty else [])
+    sizes = [0.0, 1e3, 3e4, 1e5, 7e5]
     stages = []
     for number in range(dice.randint(1, 3)):
         everything = [(c, k) for c in range(len(cables)) for k in range(n_channels)]
@@ -430,4 +436,6 @@ def random_collective(
                 {e: dice.choice(sizes) if one_size is None else one_size for e in carrying}
             )
         stages.append(stage(f"stage {number}", edges, steps))
-    return collective("random", cables, stages, group=group, launch_s=dice.choice([0.0, 2e-6]))
+    return collective(
+        name, cables, stages, group=group, n_slots=n, launch_s=dice.choice([0.0, 2e-6])
+    )

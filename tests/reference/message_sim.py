@@ -56,6 +56,8 @@ class Message:
     """One message and its three instants."""
 
     call: CallKey
+    collective_name: str
+    stage_name: str
     stage: int
     step: int
     connection: int
@@ -80,6 +82,8 @@ class ReferenceOutcome:
     """When each rank was done, by call and global rank."""
     messages: list[Message] = field(default_factory=list)
     link_bytes: dict[int, float] = field(default_factory=dict)
+    busy_s: dict[CallKey, dict[int, float]] = field(default_factory=dict)
+    """Time in which each rank had a send on the wire, by call and global rank."""
     n_solves: int = 0
     """How often the sharing was computed anew."""
 
@@ -191,6 +195,15 @@ class _Wire:
         self._ask_for_a_solve()
 
 
+def _covered(intervals: Sequence[tuple[float, float]]) -> float:
+    """Return the length of the union of intervals."""
+    total_s, until_s = 0.0, -math.inf
+    for begin_s, end_s in sorted(intervals):
+        total_s += max(0.0, end_s - max(begin_s, until_s))
+        until_s = max(until_s, end_s)
+    return total_s
+
+
 class _Call:
     """One collective call on its group."""
 
@@ -224,6 +237,8 @@ class _Call:
                     channel = int(stage.channel[edge])
                     message = Message(
                         call=key,
+                        collective_name=collective.name,
+                        stage_name=stage.name,
                         stage=stage_number,
                         step=step,
                         connection=connection,
@@ -304,6 +319,16 @@ class _Call:
         mine = [channel for owner, channel in self.program if owner == slot]
         yield env.all_of([env.process(self._channel(slot, channel)) for channel in mine])
         outcome.end_s.setdefault(self.key, {})[rank] = env.now
+        sent = [
+            message
+            for (owner, _), steps in self.program.items()
+            if owner == slot
+            for sends, _ in steps.values()
+            for message in sends
+        ]
+        outcome.busy_s.setdefault(self.key, {})[rank] = _covered(
+            [(message.start_s, message.leave_s) for message in sent]
+        )
 
 
 class _World:
