@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
+from multiprocessing.context import BaseContext
 
 from simulator.results.model import RunResult
 from simulator.run import run_resolved
@@ -93,7 +96,7 @@ def _run_pool(
     count: int,
     on_progress: OnProgress | None,
 ) -> None:
-    pool = ProcessPoolExecutor(max_workers=count)
+    pool = ProcessPoolExecutor(max_workers=count, mp_context=_context())
     try:
         waiting: dict[Future[RunResult], int] = {
             pool.submit(run_resolved, variant, record=record): index
@@ -108,6 +111,13 @@ def _run_pool(
                     on_progress(len(done), len(variants))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _context() -> BaseContext:
+    """Return how processes are started: by fork only where no other thread could hold a lock."""
+    methods = multiprocessing.get_all_start_methods()
+    alone = threading.active_count() == 1
+    return multiprocessing.get_context("fork" if alone and "fork" in methods else "spawn")
 
 
 def _merged(variants: tuple[Resolved, ...], done: dict[int, RunResult]) -> RunResult:
