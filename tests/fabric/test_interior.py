@@ -185,6 +185,18 @@ def test_xgmi_forwards_over_any_number_of_dies():
     ]
 
 
+def test_nvlink_is_relayed_once_at_most():
+    """GPUs 0 and 3 of a chain are three NVLinks apart: the data go through host memory."""
+    chain = node(
+        "chain",
+        [*((f"gpu{i}", "gpu") for i in range(4)), ("cpu0", "cpu")],
+        [(f"gpu{i}", f"gpu{i + 1}", "nvlink", 50 * GB) for i in range(3)]
+        + [(f"gpu{i}", "cpu0", "pcie", 16 * GB) for i in range(4)],
+    )
+    assert path(chain, 0, 2) == ["gpu0", "gpu1", "gpu2"]
+    assert path(chain, 0, 3) == ["gpu0", "cpu0", "gpu3"]
+
+
 def test_nvlink_to_the_cpu_is_a_way_to_the_nic():
     """Power 9: GPUs hang on the CPU by NVLink, NICs by PCIe."""
     power = node(

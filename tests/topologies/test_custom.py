@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 
-from simulator.base.errors import TopologyError
+from simulator.base.errors import RoutingError, TopologyError
 from simulator.fabric.model import LINK_KINDS
 from simulator.fabric.routing import Router
 from tests.fabric.checks import all_pairs, check_routes
@@ -113,6 +113,24 @@ def test_a_nic_on_two_switches():
     )
     leaves = {fabric.vertex_name(v) for v in fabric.link_dst[many.link]} & {"leaf0", "leaf1"}
     assert leaves == {"leaf0", "leaf1"}
+
+
+def test_a_nic_does_not_forward():
+    """Two leaves with only a dual-homed NIC between them: their hosts cannot talk over it."""
+    data = changed(
+        vertices=[{"name": "leaf", "kind": "leaf", "count": 2}],
+        links=[
+            {"a": "node0.nic0", "b": "leaf0", "kind": "roce", "bandwidth": "100 Gbit/s"},
+            {"a": "node1.nic0", "b": "leaf*", "kind": "roce", "bandwidth": "100 Gbit/s"},
+            {"a": "node2.nic0", "b": "leaf1", "kind": "roce", "bandwidth": "100 Gbit/s"},
+        ],
+    )
+    fabric = build_custom(data)
+    router = Router(fabric)
+    for a, b in ((0, 4), (4, 8), (8, 4)):
+        assert router.routes(fabric.gpu_vertex[[a]], fabric.gpu_vertex[[b]]).n_pairs == 1
+    with pytest.raises(RoutingError, match=r"from node0\.gpu0 to node2\.gpu0"):
+        router.routes(fabric.gpu_vertex[[0]], fabric.gpu_vertex[[8]])
 
 
 def _vertex(**item):
