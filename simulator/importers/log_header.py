@@ -38,6 +38,7 @@ COLLECTIVES: dict[str, str] = {
     "gather": "gather",
     "scatter": "scatter",
     "hypercube": "hypercube",
+    "barrier": "barrier",
 }
 """Names of tests, in files and programs, to collsim's spelling."""
 

@@ -40,6 +40,7 @@ DTYPES: dict[str, int] = {
 """Bytes of an element, by the names of all versions."""
 
 _START = re.compile(r"(?<![\w.,\]])(\d[\d,._']*)\s+(\d[\d,._']*)\s+([A-Za-z]\w*)(?=\s|$)")
+_NOT_MEASURED = ("N/A", "n/a")
 MAX_DROPPED = 10_000
 _GLUED = re.compile(r"^(-?\d+(?:\.\d+)?(?:e[+-]\d+)?|N/A)(?=[A-Za-z(\[])")
 
@@ -304,9 +305,16 @@ class RowReader:
         if not complete:
             self._drop(pending.lines, "the row is cut before its first result")
             return
-        parsed = [_half(half, pending.size) for half in complete]
-        if parsed[0] is None:
-            self._drop(pending.lines, "a number cannot be read")
+        parsed = [
+            None if half[0] in _NOT_MEASURED else _half(half, pending.size) for half in complete
+        ]
+        unread = any(
+            result is None and half[0] not in _NOT_MEASURED
+            for half, result in zip(complete, parsed, strict=True)
+        )
+        if unread or not any(parsed):
+            reason = "a number cannot be read" if unread else "the row has no time"
+            self._drop(pending.lines, reason)
             return
         if len(halves) > len(complete):
             self.cut_rows.append(pending.line)
@@ -332,9 +340,7 @@ def _half(tokens: list[str], size: int) -> RawHalf | None:
     times = number_readings(tokens[0])
     algbws, busbws = number_readings(tokens[1]), number_readings(tokens[2])
     if not times:
-        if tokens[0] not in ("N/A", "n/a"):
-            return None
-        times = (math.nan,)
+        return None
     algbw = algbws[0] if algbws else None
     time = times[0]
     if len(times) > 1 and algbw:

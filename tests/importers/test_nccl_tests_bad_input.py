@@ -151,6 +151,21 @@ def test_impossible_time_is_listed_but_not_used(time):
     assert "line 2: a time is not greater than zero" in warnings(log)
 
 
+def test_half_that_was_not_measured_is_none():
+    text = "1048576 262144 float sum -1 N/A N/A N/A N/A 76.17 13.77 24.09 0\n"
+    log = read(text)
+    measured = log.tables[0].rows[0]
+    assert measured.out_of_place is None
+    assert measured.in_place.time_s == pytest.approx(76.17e-6)
+    assert "greater than zero" not in warnings(log)
+
+
+def test_row_without_any_time_is_dropped_and_reported():
+    log = read(f"{LINE}\n2097152 524288 float sum -1 N/A N/A N/A N/A N/A N/A N/A N/A\n")
+    assert log.dropped_lines == (2,)
+    assert "line 2: the row has no time" in warnings(log)
+
+
 def test_wrong_results_are_reported():
     log = read(LINE.replace("24.54 0", "24.54 17") + "\n")
     assert log.tables[0].rows[0].out_of_place.wrong == 17

@@ -1,0 +1,265 @@
+"""The harness measures for real: gloo on 2 and 4 processes; NCCL where there are GPUs."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra 'measure' is not installed")
+
+from simulator.collectives.names import busbw_factor  # noqa: E402
+from simulator.importers.nccl_tests import read  # noqa: E402
+from validation import measure  # noqa: E402
+from validation.harness.pattern import Pattern  # noqa: E402
+from validation.measure import MeasureError, MeasureOptions  # noqa: E402
+
+GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
+ALL = (
+    *("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"),
+    *("all_to_all", "gather", "scatter", "send_recv", "barrier"),
+)
+FAST = {"backend": "gloo", "iterations": 2, "warmup": 1, "timeout_s": 120.0}
+
+
+def measured(**options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return measure.run_measure(MeasureOptions(**FAST, **options))
+
+
+def halves(measurement):
+    return [
+        half
+        for table in measurement.tables
+        for row in table.rows
+        for half in (row.out_of_place, row.in_place)
+        if half is not None
+    ]
+
+
+@pytest.fixture(scope="module")
+def two_ranks():
+    return measured(collectives=ALL, ranks=2, min_bytes=8, max_bytes=8192, factor=32, root=1)
+
+
+def test_every_collective_on_two_ranks_gives_right_data_and_times(two_ranks):
+    assert [table.collective for table in two_ranks.tables] == list(ALL)
+    assert (two_ranks.n_ranks, two_ranks.n_nodes, two_ranks.backend) == (2, 1, "gloo")
+    assert len(halves(two_ranks)) == 3 * (3 * 1 + 2 * 2 + 4 * 1) + 1
+    for half in halves(two_ranks):
+        assert half.wrong == 0
+        assert 0 < half.min_s <= half.time_s <= half.max_s
+
+
+def test_bandwidths_follow_from_size_and_time(two_ranks):
+    for table in two_ranks.tables:
+        for row in table.rows:
+            for half in (row.out_of_place, row.in_place):
+                if half is not None:
+                    assert half.algbw_Bps == pytest.approx(row.size_bytes / half.time_s)
+                    factor = busbw_factor(table.collective, 2)
+                    assert half.busbw_Bps == pytest.approx(half.algbw_Bps * factor)
+
+
+def test_count_is_per_rank_where_each_rank_has_a_part(two_ranks):
+    rows = {table.collective: table.rows[-1] for table in two_ranks.tables}
+    assert (rows["all_reduce"].size_bytes, rows["all_reduce"].count) == (8192, 2048)
+    assert (rows["all_gather"].size_bytes, rows["all_gather"].count) == (8192, 1024)
+
+
+def test_table_is_read_back_by_the_importer_of_nccl_tests(two_ranks):
+    log = read(measure.measurement_text(two_ranks))
+    tables = {table.collective: table for table in log.tables}
+    assert set(tables) == set(ALL)
+    for table in two_ranks.tables:
+        found = tables[table.collective]
+        assert (found.n_ranks, found.n_nodes, found.root) == (2, 1, table.root)
+        for row, printed in zip(table.rows, found.rows, strict=True):
+            assert (printed.size_bytes, printed.count) == (row.size_bytes, row.count)
+            assert (printed.out_of_place is None) == (row.out_of_place is None)
+            assert (printed.in_place is None) == (row.in_place is None)
+            if row.in_place is not None:
+                assert printed.in_place.time_s == pytest.approx(row.in_place.time_s, rel=1e-3)
+
+
+def test_json_gives_the_same_measurement_back(two_ranks, tmp_path):
+    path = tmp_path / "out.json"
+    path.write_text(json.dumps(two_ranks.to_dict()))
+    assert measure.read_measurement(path) == two_ranks
+
+
+def test_record_describes_the_machine_without_naming_it(two_ranks):
+    environment = two_ranks.environment
+    assert environment["torch"] == torch.__version__
+    assert environment["cpu"]
+    assert environment["nodes"] == [0, 0]
+    name = socket.gethostname()
+    if len(name) > 3:
+        assert name not in json.dumps(two_ranks.to_dict())
+
+
+def test_schedules_on_four_ranks_give_the_same_right_data():
+    found = measured(
+        collectives=("all_reduce", "reduce_scatter", "broadcast"),
+        **{"algorithms": ("library", "ring"), "ranks": 4, "channels": 2, "root": 3},
+        **{"min_bytes": 4 * 4 * 33, "max_bytes": 4 * 4 * 33},
+    )
+    assert [table.algorithm for table in found.tables] == ["library", "ring"] * 3
+    assert [half.wrong for half in halves(found)] == [0] * len(halves(found))
+    assert len(halves(found)) == (1 + 1) * 2 + (2 + 1)
+
+
+def test_schedules_with_packed_and_overlapping_messages_give_right_data():
+    found = measured(
+        collectives=("all_reduce",),
+        algorithms=("recursive_doubling", "hierarchical"),
+        **{"ranks": 4, "ranks_per_node": 2, "redop": "max", "dtype": "int32"},
+        **{"min_bytes": 4 * 101, "max_bytes": 4 * 101},
+    )
+    assert [half.wrong for half in halves(found)] == [0] * 2
+
+
+def test_microbenchmarks_of_the_cpu():
+    found = measured(
+        **{"collectives": (), "ranks": 1, "matmul": True, "copy": True},
+        **{"min_bytes": 1 << 16, "max_bytes": 1 << 16},
+    )
+    kinds = {row.kind for row in found.micro}
+    assert kinds == {"matmul", "copy", "add", "launch"}
+    for row in found.micro:
+        work = (
+            row.shape[0] if row.kind != "matmul" else 2 * row.shape[0] * row.shape[1] * row.shape[2]
+        )
+        assert row.rate == pytest.approx(work / row.time_s)
+    assert "TFLOP/s" in measure.measurement_text(found)
+
+
+def test_under_torchrun_rank_zero_reports(tmp_path):
+    path = tmp_path / "out.json"
+    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run"]
+    command += ["--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", "0"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    command += ["-m", "validation.measure", "all_reduce", "--backend", "gloo", "-b", "64"]
+    command += ["-e", "64", "-n", "2", "-w", "0", "--json", str(path)]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("# Collective test starting: all_reduce_perf") == 1
+    assert measure.read_measurement(path).n_ranks == 2
+
+
+# ---- the data check can fail ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("redop", ["sum", "prod", "min", "max"])
+@pytest.mark.parametrize("dtype", ["int8", "half", "bfloat16", "float", "double"])
+def test_pattern_tells_a_missing_or_doubled_contribution(redop, dtype):
+    n, length = 8, 500
+    pattern = Pattern(n, dtype, redop)
+    kinds = {"half": torch.float16, "float": torch.float32, "double": torch.float64}
+    kind = kinds.get(dtype) or getattr(torch, dtype)
+    each = []
+    for rank in range(n):
+        view = torch.empty(length, dtype=kind)
+        pattern.fill(view, rank, 3)
+        each.append(view)
+        assert pattern.wrong(view, rank, 3) == 0
+        # Another rank's data, or the same shifted by one, is found.
+        assert pattern.wrong(view, (rank + 1) % n, 3) > 0
+        assert redop == "prod" or pattern.wrong(view, rank, 4) > 0
+    combine = {
+        "sum": lambda x: x.sum(0),
+        "prod": lambda x: x.prod(0),
+        "min": lambda x: x.min(0).values,
+        "max": lambda x: x.max(0).values,
+    }[redop]
+    whole = combine(torch.stack(each)).to(kind)
+    assert pattern.wrong(whole, None, 3) == 0
+    if redop in ("sum", "prod"):
+        assert pattern.wrong(combine(torch.stack(each[:-1])).to(kind), None, 3) > 0
+        assert pattern.wrong(combine(torch.stack([*each, each[0]])).to(kind), None, 3) > 0
+
+
+def test_sum_stays_exact_for_many_ranks():
+    # bfloat16 is exact up to 256: with 100 ranks the numbers are 0 and 1, the sum at most 100.
+    assert Pattern(100, "bfloat16", "sum").modulus == 2
+    assert Pattern(8, "float", "sum").modulus == 8
+
+
+# ---- bad requests -----------------------------------------------------------------------------
+
+
+def test_all_bad_options_are_reported_at_once():
+    options = MeasureOptions(
+        collectives=("all_redcue",),
+        **{"dtype": "floot", "redop": "avg", "backend": "mpi", "iterations": 0, "factor": 1},
+    )
+    with pytest.raises(MeasureError) as caught:
+        measure.run_measure(options)
+    text = str(caught.value)
+    for words in ("all_reduce", "float", "avg", "mpi", "iterations", "factor"):
+        assert words in text
+
+
+def test_unknown_schedule_names_the_known_ones():
+    with pytest.raises(MeasureError, match="Did you mean 'ring'"):
+        measure.run_measure(MeasureOptions(algorithms=("rign",)))
+
+
+def test_root_outside_the_world_is_refused_before_any_process_starts():
+    with pytest.raises(MeasureError, match="root 5 is outside the world"):
+        measure.run_measure(MeasureOptions(ranks=2, root=5))
+
+
+def test_reason_of_a_failed_rank_is_reported(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nosuchdevice")
+    with pytest.raises(MeasureError, match=r"rank 0 failed: .*nosuchdevice"):
+        measured(ranks=1, max_bytes=64)
+
+
+def test_command_line_reports_errors_on_stderr(capsys):
+    assert measure.main(["all_reduce", "-d", "floot"]) == 2
+    assert "floot" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(GPUS > 0, reason="this machine has GPUs")
+def test_nccl_without_gpus_is_refused():
+    with pytest.raises(MeasureError, match="0 GPUs"):
+        measure.run_measure(MeasureOptions(backend="nccl", ranks=2))
+
+
+def test_file_that_is_no_measurement_is_refused(tmp_path):
+    path = tmp_path / "x.json"
+    for text, words in (("{", "cannot be read"), ('{"version": 9}', "version 9"), ("[]", "not a")):
+        path.write_text(text)
+        with pytest.raises(MeasureError, match=words):
+            measure.read_measurement(path)
+
+
+# ---- GPUs -------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(GPUS < 1, reason="no CUDA device")
+def test_one_gpu_gives_its_constants():
+    found = measure.run_measure(
+        MeasureOptions(ranks=1, backend="nccl", matmul=True, copy=True, max_bytes=1 << 20)
+    )
+    assert {"matmul", "copy", "add", "host_to_device", "launch"} <= {
+        row.kind for row in found.micro
+    }
+    assert all(half.wrong == 0 for half in halves(found))
+
+
+@pytest.mark.skipif(GPUS < 2, reason="fewer than two CUDA devices")
+def test_nccl_collectives_and_schedules_give_right_data():
+    found = measure.run_measure(
+        MeasureOptions(collectives=ALL, backend="nccl", max_bytes=1 << 20, factor=16)
+    )
+    found_ring = measure.run_measure(
+        MeasureOptions(algorithms=("ring", "tree"), backend="nccl", max_bytes=1 << 16, factor=16)
+    )
+    assert all(half.wrong == 0 for half in halves(found) + halves(found_ring))

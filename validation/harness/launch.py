@@ -1,0 +1,138 @@
+"""Start the ranks: those of torchrun, or processes of our own on this machine."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from simulator.base.errors import Problem
+from validation.harness import environment
+from validation.harness.operations import Group
+from validation.harness.options import MeasureError, Measurement, MeasureOptions, check_root
+
+__all__ = ["run"]
+
+
+def run(options: MeasureOptions) -> tuple[Measurement, bool]:
+    """Measure, and return (the measurement, whether this process should report it).
+
+    Raises
+    ------
+    MeasureError
+        torch is missing, too few GPUs, or a rank failed; the message has the rank's own words.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise MeasureError(
+            Problem(message="torch is not installed", allowed="pip install 'collsim[measure]'")
+        ) from None
+    if not torch.distributed.is_available():
+        raise MeasureError("this torch was built without torch.distributed")
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        return _join(options)
+    return _spawn(options), True
+
+
+def _join(options: MeasureOptions) -> tuple[Measurement, bool]:
+    """Be the rank that torchrun (or srun with the same variables) made of this process."""
+    rank, n_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local = int(os.environ.get("LOCAL_RANK", rank))
+    try:
+        measurement = _rank(options, rank, n_ranks, local, "env://")
+    except RuntimeError as error:
+        raise MeasureError(f"rank {rank} failed: {type(error).__name__}: {error}") from error
+    return measurement, rank == 0
+
+
+def _spawn(options: MeasureOptions) -> Measurement:
+    import torch
+
+    # Its names are not declared as exported, hence the import by name.
+    mp: Any = importlib.import_module("torch.multiprocessing")
+
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    n_ranks = options.ranks
+    if n_ranks is None:
+        n_ranks = gpus if gpus and options.backend != "gloo" else 2
+    if options.backend == "nccl" and n_ranks > gpus:
+        raise MeasureError(
+            Problem(message=f"{n_ranks} ranks with NCCL, but {gpus} GPUs", key="ranks")
+        )
+    check_root(options, n_ranks)
+    with tempfile.TemporaryDirectory(prefix="collsim-measure-") as folder:
+        try:
+            mp.spawn(_entry, args=(options, n_ranks, folder), nprocs=n_ranks)
+        except (mp.ProcessRaisedException, mp.ProcessExitedException) as error:
+            raise MeasureError(_reason(folder, error)) from None
+        document = json.loads((Path(folder) / "result.json").read_text())
+    return Measurement.from_dict(document)
+
+
+def _reason(folder: str, error: Exception) -> Problem:
+    """Return the words of the rank that failed first: the others only lost their partner."""
+    failures = sorted(Path(folder).glob("failed-*"), key=lambda path: path.stat().st_mtime_ns)
+    if not failures:
+        return Problem(message=f"a rank ended: {str(error).strip().splitlines()[-1]}")
+    rank = failures[0].name.partition("-")[2]
+    return Problem(message=f"rank {rank} failed: {failures[0].read_text().strip()}")
+
+
+def _entry(rank: int, options: MeasureOptions, n_ranks: int, folder: str) -> None:
+    """Run one process of `_spawn`."""
+    import torch
+
+    # The ranks share this machine's cores.
+    torch.set_num_threads(max((os.cpu_count() or 1) // n_ranks, 1))
+    # All ranks are here: the loopback device always works, a host name may not resolve.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    try:
+        measurement = _rank(options, rank, n_ranks, rank, f"file://{folder}/rendezvous")
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}" if not isinstance(error, MeasureError) else error
+        (Path(folder) / f"failed-{rank}").write_text(str(words))
+        raise
+    if rank == 0:
+        (Path(folder) / "result.json").write_text(json.dumps(measurement.to_dict()))
+
+
+def _rank(options: MeasureOptions, rank: int, n_ranks: int, local: int, method: str) -> Measurement:
+    import torch
+    import torch.distributed as dist
+
+    from validation.harness.worker import measure_in_group
+
+    check_root(options, n_ranks)
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    backend = options.backend
+    if backend == "auto":
+        # NCCL refuses two ranks on one GPU.
+        per_node = int(os.environ.get("LOCAL_WORLD_SIZE", n_ranks))
+        backend = "nccl" if gpus >= per_node and dist.is_nccl_available() else "gloo"
+    arguments: dict[str, Any] = {}
+    if backend == "nccl":
+        if local >= gpus:
+            raise MeasureError(f"local rank {local} has no GPU: {gpus} here")
+        device = torch.device("cuda", local)
+        torch.cuda.set_device(device)
+        environment.request_topology()
+        arguments["device_id"] = device
+    else:
+        device = torch.device("cpu")
+    dist.init_process_group(
+        backend,
+        init_method=method,
+        rank=rank,
+        world_size=n_ranks,
+        timeout=timedelta(seconds=options.timeout_s),
+        **arguments,
+    )
+    try:
+        return measure_in_group(options, Group(rank, n_ranks, device, backend))
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,290 @@
+"""The measuring loop of one rank, inside an initialised process group.
+
+nccl-tests' method (``src/common.cu``, TimeTest and BenchTime): at every size, out-of-place and
+in-place apart: check one call, warm up, wait, barrier, start the clock, enqueue the iterations
+back to back, wait, stop the clock; the reported time is the average over ranks.  Successive
+iterations use successive parts of a larger buffer where it has room, so that caches do not hold
+small data.  What differs: calls are made by torch from Python, whose cost per call (some 10 µs)
+shows as the floor at small sizes; with gloo a call returns when it is done, so nothing overlaps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from simulator.collectives import Call, Layout
+from simulator.collectives.names import busbw_factor, dtype_bytes
+from validation.harness import environment, micro
+from validation.harness.operations import (
+    IN_PLACE,
+    OUT_OF_PLACE,
+    PARTS,
+    Group,
+    Prepared,
+    count_of,
+    prepare,
+)
+from validation.harness.options import (
+    LIBRARY,
+    HalfResult,
+    Measurement,
+    MeasureOptions,
+    SweepRow,
+    SweepTable,
+    sizes_of,
+)
+from validation.harness.pattern import FOREIGN, Pattern
+from validation.harness.scheduled import compile_rank, make, prepare_schedule
+
+__all__ = ["measure_in_group", "torch_dtype"]
+
+_MAX_SPREAD_BYTES = 1 << 28
+"""Room for successive iterations at small sizes: 256 MiB, beyond every GPU's cache."""
+_CPU_SPREAD_BYTES = 1 << 24
+
+
+def torch_dtype(name: str) -> Any:
+    """Return torch's element type by nccl-tests' name."""
+    import torch
+
+    return {"half": torch.float16, "float": torch.float32, "double": torch.float64}.get(
+        name
+    ) or getattr(torch, name)
+
+
+def measure_in_group(options: MeasureOptions, group: Group) -> Measurement:
+    """Run everything that *options* ask for; every rank returns the same tables."""
+    notes: list[str] = []
+    nodes, devices = _where(group)
+    tables = tuple(
+        _sweep(name, algorithm, options, group, nodes, notes)
+        for name in options.collectives
+        for algorithm in options.algorithms
+    )
+    rows: tuple[Any, ...] = ()
+    if options.matmul or options.copy:
+        # One device alone: neighbours would share memory and power with it.
+        _barrier(group)
+        rows = micro.run(options, group) if group.rank == 0 else ()
+        _barrier(group)
+    return Measurement(
+        backend=group.backend,
+        n_ranks=group.n_ranks,
+        n_nodes=max(nodes) + 1,
+        options=options,
+        environment=environment.describe(group, nodes, devices),
+        tables=tables,
+        micro=rows,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _where(group: Group) -> tuple[list[int], list[str]]:
+    """Return the node number and device name of every rank; host names stay in the process."""
+    import torch.distributed as dist
+
+    host = hashlib.sha256(socket.gethostname().encode()).hexdigest()
+    own = (host, environment.device_name(group.device))
+    everyone: list[Any] = [None] * group.n_ranks
+    dist.all_gather_object(everyone, own)
+    order = list(dict.fromkeys(host for host, _ in everyone))
+    return [order.index(host) for host, _ in everyone], [name for _, name in everyone]
+
+
+def _sweep(
+    collective: str,
+    algorithm: str,
+    options: MeasureOptions,
+    group: Group,
+    nodes: list[int],
+    notes: list[str],
+) -> SweepTable:
+    import torch
+
+    element = dtype_bytes(options.dtype)
+    reduces = collective in ("all_reduce", "reduce", "reduce_scatter")
+    rooted = collective in ("broadcast", "reduce", "gather", "scatter")
+    sizes = [0] if collective == "barrier" else sizes_of(options)
+    counts = [count_of(collective, size, group.n_ranks, element) for size in sizes]
+    small = [size for size, count in zip(sizes, counts, strict=True) if count == 0 < size]
+    if small:
+        notes.append(f"{collective}: {len(small)} sizes below one element per rank were left out")
+    rows = []
+    library = algorithm == LIBRARY
+    if library:
+        length = max(2 * group.n_ranks * max(counts), _spread(group, element), 1)
+        buffer = torch.zeros(length, dtype=torch_dtype(options.dtype), device=group.device)
+    for size, count in zip(sizes, counts, strict=True):
+        if count == 0 < size:
+            continue
+        if library:
+            halves = _library(collective, options, group, buffer, count)
+        else:
+            halves = _schedule(collective, algorithm, options, group, nodes, count * element)
+        moved = count * element * (group.n_ranks if collective in PARTS else 1)
+        results = [
+            None if half is None else _result(collective, moved, half, group) for half in halves
+        ]
+        rows.append(
+            SweepRow(size_bytes=moved, count=count, out_of_place=results[0], in_place=results[1])
+        )
+    return SweepTable(
+        collective=collective,
+        algorithm=algorithm,
+        channels=0 if library else options.channels,
+        dtype=options.dtype,
+        redop=options.redop if reduces else None,
+        root=options.root if rooted else None,
+        rows=tuple(rows),
+    )
+
+
+def _spread(group: Group, element: int) -> int:
+    limit = _CPU_SPREAD_BYTES if group.device.type == "cpu" else _MAX_SPREAD_BYTES
+    return limit // element
+
+
+_Half = tuple[float, int | None]
+
+
+def _library(
+    collective: str, options: MeasureOptions, group: Group, buffer: Any, count: int
+) -> tuple[_Half | None, _Half | None]:
+    """Measure torch's own call; returns (out-of-place, in-place)."""
+    halves: list[_Half | None] = []
+    for in_place, kinds in ((False, OUT_OF_PLACE), (True, IN_PLACE)):
+        if collective not in kinds:
+            halves.append(None)
+            continue
+        span = max(2 * group.n_ranks * count, 1)
+        places = min(options.iterations, max(buffer.numel() // span, 1))
+        calls = [
+            prepare(
+                collective,
+                group,
+                buffer[place * span :],
+                count,
+                root=options.root,
+                redop=options.redop,
+                in_place=in_place,
+            )
+            for place in range(places)
+        ]
+        halves.append(_measure(calls, buffer, options, group))
+    return halves[0], halves[1]
+
+
+def _schedule(
+    collective: str,
+    algorithm: str,
+    options: MeasureOptions,
+    group: Group,
+    nodes: list[int],
+    part_bytes: int,
+) -> tuple[_Half | None, _Half | None]:
+    """Measure a schedule by send and receive; it works in place where the data allow it."""
+    import numpy as np
+    import torch
+
+    n = group.n_ranks
+    per_node = options.ranks_per_node
+    places = [rank // per_node for rank in range(n)] if per_node else sorted(nodes)
+    call = Call(
+        collective=collective,
+        world_size=n,
+        size_bytes=part_bytes * (n if collective in PARTS else 1),
+        root=options.root,
+        element_bytes=dtype_bytes(options.dtype),
+    )
+    layout = Layout(
+        world_size=n, nodes=np.array(places, dtype=np.int64), n_channels=options.channels
+    )
+    program = compile_rank(make(collective, algorithm, call, layout), call, group.rank)
+    buffer = torch.zeros(
+        max(program.n_elements, 1), dtype=torch_dtype(options.dtype), device=group.device
+    )
+    prepared = prepare_schedule(program, group, buffer, redop=options.redop)
+    half = _measure([prepared], buffer, options, group)
+    return (None, half) if collective in IN_PLACE else (half, None)
+
+
+def _measure(calls: list[Prepared], buffer: Any, options: MeasureOptions, group: Group) -> _Half:
+    """Return (seconds per call on this rank, wrong elements over all ranks)."""
+    wrong = _check(calls[0], options, group) if options.check else None
+    # Zeros stay zeros however often they are added: no overflow, no denormal numbers.
+    buffer.zero_()
+    for index in range(options.warmup):
+        calls[index % len(calls)].call()
+    _wait(group)
+    _barrier(group)
+    run: list[Callable[[], None]] = [
+        calls[index % len(calls)].call for index in range(options.iterations)
+    ]
+    start = time.perf_counter()
+    for call in run:
+        call()
+    _wait(group)
+    return (time.perf_counter() - start) / options.iterations, wrong
+
+
+def _check(prepared: Prepared, options: MeasureOptions, group: Group) -> int:
+    pattern = Pattern(group.n_ranks, options.dtype, options.redop)
+    for view in prepared.scratch:
+        view.fill_(FOREIGN)
+    for view, rank, start in prepared.fills:
+        pattern.fill(view, rank, start)
+    _wait(group)
+    prepared.call()
+    _wait(group)
+    found = sum(pattern.wrong(view, rank, start) for view, rank, start in prepared.results)
+    return int(_over_ranks(float(found), group)[0])
+
+
+def _result(collective: str, size: int, half: _Half, group: Group) -> HalfResult:
+    own, wrong = half
+    total, least, most = _over_ranks(own, group)
+    average = total / group.n_ranks
+    algbw = size / average
+    return HalfResult(
+        time_s=average,
+        min_s=least,
+        max_s=most,
+        algbw_Bps=algbw,
+        busbw_Bps=algbw * busbw_factor(collective, group.n_ranks),
+        wrong=wrong,
+    )
+
+
+def _over_ranks(value: float, group: Group) -> tuple[float, float, float]:
+    """Return sum, least and greatest of a number over ranks."""
+    import torch
+    import torch.distributed as dist
+
+    found = []
+    for op in (dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX):
+        cell = torch.tensor([value], dtype=torch.float64, device=group.device)
+        dist.all_reduce(cell, op=op)
+        found.append(float(cell.item()))
+    return found[0], found[1], found[2]
+
+
+def _wait(group: Group) -> None:
+    """Wait until this rank's device has done what was enqueued."""
+    if group.device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize(group.device)
+
+
+def _barrier(group: Group) -> None:
+    import torch.distributed as dist
+
+    if group.device.type == "cuda":
+        dist.barrier(device_ids=[group.device.index])
+        _wait(group)
+    else:
+        dist.barrier()
