@@ -158,7 +158,7 @@ class EngineSpec:
     )
     max_transfers: int = option(
         "count",
-        50_000_000,
+        20_000_000,
         doc="auto takes `folded` above this number of transfers.",
         minimum=1,
     )

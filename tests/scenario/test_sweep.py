@@ -147,7 +147,11 @@ def test_a_problem_of_all_variants_names_none():
     assert [problem.message for problem in found.value.problems] == ["unknown key 'sed'"]
 
 
-def test_too_many_variants_are_refused_before_they_are_read():
+def test_too_many_variants_are_refused_before_they_are_read(monkeypatch):
+    def read_too_early(*_args):
+        raise AssertionError("a variant was resolved before the sweep's length was checked")
+
+    monkeypatch.setattr("simulator.scenario.resolve.resolve", read_too_early)
     hundred = ", ".join(map(str, range(100)))
     text = f"seed: [{hundred}]\nrouting: {{seed: [{hundred}]}}\nperturb: {{skew: [0 s, 1 s]}}\n"
     with pytest.raises(ScenarioError, match="has more than 10,000 variants"):
