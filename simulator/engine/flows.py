@@ -16,6 +16,7 @@ from simulator.engine.intervals import union_lengths
 from simulator.engine.messages import MessageTable, MessageTimes
 from simulator.engine.network import FluidNetwork
 from simulator.engine.traffic import Connections
+from simulator.engine.views import flags, floats, ints
 
 __all__ = ["FlowRun"]
 
@@ -23,6 +24,10 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _NONE = np.empty(0, dtype=np.int64)
+_FEW = 16
+"""Up to this many things at one instant are followed one by one, without numpy."""
+_STARTED = 100
+"""Added to what a message waits for, once it has started."""
 
 
 class FlowRun:
@@ -85,6 +90,7 @@ class FlowRun:
                 leave_s=np.full(table.n, np.nan),
                 arrive_s=np.full(table.n, np.nan),
             )
+        self._one = _Views(self)
 
     @property
     def transfer_s(self) -> FloatArray:
@@ -135,7 +141,7 @@ class FlowRun:
         self._need[after[after >= 0]] -= 1
         np.subtract.at(self._pending, table.dst_node[np.flatnonzero(arrived)], 1)
         # Neither those on the wire nor those through can start again.
-        self._need[started] += 100
+        self._need[started] += _STARTED
         if len(on_wire):
             share = (times.leave_s[on_wire] - now) / (
                 times.leave_s[on_wire] - times.start_s[on_wire]
@@ -218,6 +224,9 @@ class FlowRun:
         self, *, begin: IntArray = _NONE, left: IntArray = _NONE, arrived: IntArray = _NONE
     ) -> None:
         """Do all that follows, at this instant, from nodes that begin and messages that moved."""
+        if len(begin) + len(left) + len(arrived) <= _FEW:
+            self._advance_few(begin.tolist(), left.tolist(), arrived.tolist())
+            return
         table, now = self._table, self._clock.time_s
         ended: list[IntArray] = []
         if len(left):
@@ -252,7 +261,84 @@ class FlowRun:
             ended.append(table.node_slot[done[last]])
             begin = done[~last] + 1
             left, arrived = self._start(ready), _NONE
-        self._end(ended)
+        self._end(np.concatenate(ended) if ended else _NONE)
+
+    def _advance_few(self, begin: list[int], left: list[int], arrived: list[int]) -> None:
+        """Do the same, one by one."""
+        one, now = self._one, self._clock.time_s
+        pending, need = one.pending, one.need
+        ended: list[int] = []
+        for message in left:
+            self._take_off_one(message)
+        while begin or left or arrived:
+            touched = dict.fromkeys(begin)
+            ready: dict[int, None] = {}
+            later: dict[float, list[int]] = {}
+            for message in left:
+                one.stage_end[one.stage[message]] = now
+                latency_s = one.latency[message]
+                if self.times is not None:
+                    self.times.leave_s[message] = now
+                    self.times.arrive_s[message] = now + latency_s
+                node = one.src_node[message]
+                pending[node] -= 1
+                touched[node] = None
+                after = one.next_on_connection[message]
+                if after >= 0:
+                    need[after] -= 1
+                    ready[after] = None
+                if latency_s > 0:
+                    later.setdefault(now + latency_s, []).append(message)
+                else:
+                    arrived.append(message)
+            for at_s, messages in later.items():
+                self._arrive_at(at_s, np.array(messages))
+            for message in arrived:
+                one.stage_end[one.stage[message]] = now
+                node = one.dst_node[message]
+                pending[node] -= 1
+                touched[node] = None
+            for node in begin:
+                one.begun[node] = True
+                for k in range(one.send_ptr[node], one.send_ptr[node + 1]):
+                    message = one.sends[k]
+                    need[message] -= 1
+                    ready[message] = None
+            begin, left, arrived = [], [], []
+            for node in touched:
+                if pending[node] == 0 and one.begun[node]:
+                    self._nodes_left -= 1
+                    if one.last_of_lane[node]:
+                        ended.append(one.node_slot[node])
+                    else:
+                        begin.append(node + 1)
+            for message in ready:
+                if need[message] == 0:
+                    need[message] = _STARTED
+                    if self.times is not None:
+                        self.times.start_s[message] = now
+                    if one.amount[message] == 0:
+                        left.append(message)
+                    else:
+                        self._put_one(message)
+        self._end(np.array(ended, dtype=np.int64))
+
+    def _put_one(self, message: int) -> None:
+        one = self._one
+        slot = one.src_slot[message]
+        if one.sending[slot] == 0:
+            one.sending_since[slot] = self._clock.time_s
+        one.sending[slot] += 1
+        self._group.add_one(one.connection[message], one.amount[message], message)
+
+    def _take_off_one(self, message: int) -> None:
+        one = self._one
+        slot = one.src_slot[message]
+        one.sending[slot] -= 1
+        if one.sending[slot] == 0:
+            one.transfer[slot] += self._clock.time_s - one.sending_since[slot]
+        credit = self._credit.pop(message, 0.0) if self._credit else 0.0
+        self._sent_bytes[one.connection[message]] += one.size[message] - credit
 
     def _send_off(self, left: IntArray) -> IntArray:
         """Let messages travel; return those that arrive at once."""
@@ -293,9 +379,8 @@ class FlowRun:
             self._put(on_wire, self._table.amount_bytes[on_wire])
         return np.asarray(start[empty])
 
-    def _end(self, ended: list[IntArray]) -> None:
-        """Tell which ranks are done, once all their channels are."""
-        slots = np.concatenate(ended) if ended else _NONE
+    def _end(self, slots: IntArray) -> None:
+        """Tell which ranks are done, once all their channels are (a slot per channel)."""
         if len(slots):
             np.subtract.at(self._lanes_left, slots, 1)
             slots = np.unique(slots)
@@ -303,3 +388,30 @@ class FlowRun:
             if len(done):
                 self._on_end(done, self._clock.time_s)
         self._finish()
+
+
+class _Views:
+    """Views of a run's arrays."""
+
+    def __init__(self, run: FlowRun) -> None:
+        table = run._table
+        self.pending = ints(run._pending)
+        self.need = ints(run._need)
+        self.begun = flags(run._begun)
+        self.sending = ints(run._sending)
+        self.sending_since = floats(run._sending_since_s)
+        self.transfer = floats(run._transfer_s)
+        self.stage_end = floats(run.stage_end_s)
+        self.stage = ints(table.stage)
+        self.latency = floats(table.latency_s)
+        self.amount = floats(table.amount_bytes)
+        self.size = floats(table.size_bytes)
+        self.connection = ints(table.connection)
+        self.src_slot = ints(table.src_slot)
+        self.src_node = ints(table.src_node)
+        self.dst_node = ints(table.dst_node)
+        self.next_on_connection = ints(table.next_on_connection)
+        self.send_ptr = ints(table.send_ptr)
+        self.sends = ints(table.sends)
+        self.last_of_lane = flags(table.last_of_lane)
+        self.node_slot = ints(table.node_slot)

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.clock import Clock
+from simulator.engine.group import FlowGroup
 from simulator.engine.maxmin import max_min_rates
-from simulator.engine.network import FlowGroup, FluidNetwork
+from simulator.engine.network import FluidNetwork
 from simulator.engine.phases import Chain, Ring, first_steps
 from simulator.engine.ring_wave import cycles_of, followers
 from simulator.engine.routes import alone_rates, link_demand

@@ -1,198 +1,46 @@
 """The fluid network: everything on the wire shares its links max-min fairly, at every instant.
 
 An *entity* is a message, or a whole phase of a collective, with the links that one payload byte
-of it loads.  Entities of one owner form a `FlowGroup` with one routing table.  At an instant at
-which entities come or go, or a capacity changes, one solve gives new rates to those that the
-change can reach; all others keep theirs, untouched by rounding.
+of it loads.  At an instant at which entities come or go, or a capacity changes, one solve gives
+new rates to those that the change can reach; all others keep theirs, untouched by rounding.
+
+A link can only bind while the alone-rates of its entities add up to more than its capacity (it is
+*over*).  So a change reaches the entities that are connected to it through such links, and all
+entities outside run at their alone-rate.
+
+Two ways lead to the same rates: few entities at a time are followed one by one through lists of
+who uses which link; with large groups or whole phases on the network, numpy does all at once.
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.clock import SOLVE, Alarm, Clock
 from simulator.engine.contention import FITS
-from simulator.engine.maxmin import max_min_rates
-from simulator.engine.routes import alone_rates
+from simulator.engine.group import UNSOLVED, FlowGroup, Fold, Owner
+from simulator.engine.maxmin import max_min_rates, max_min_rates_few
 from simulator.engine.traffic import Connections
+from simulator.engine.views import flags, floats
 
-__all__ = ["FlowGroup", "FluidNetwork", "Owner"]
+__all__ = ["FluidNetwork"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+Reached = list[tuple[FlowGroup, IntArray]]
+"""Rows by group."""
 
-_SAME_INSTANT = 1.0 + 1e-12
-"""Ends closer than this ratio of the time are one instant: they differ by rounding."""
 _CACHE_ENTRIES = 4096
+_MOST_ROWS = 4096
+"""Groups of more rows are not followed one entity at a time."""
+_FEW = 24
+"""Up to this many entities are solved without numpy."""
 _MOST_THINNED = 8
 """With more phases than this in one component, gaps are left out (rates stay max-min)."""
 _THINNING_ROUNDS = 4
 """Rounds of the fixed point of rates and gaps; each gains a factor of the gap."""
-
-# Rows of a group's table of numbers.
-_REMAINING, _SINCE, _SPEED, _FINISH, _RATE = range(5)
-# Rows of its table of indices.
-_ROW, _KEY = range(2)
-
-
-class Owner(Protocol):
-    """Whoever put entities on the network."""
-
-    def left(self, keys: IntArray, time_s: float) -> None:
-        """Take note that these entities are through."""
-
-
-class Fold(Protocol):
-    """A phase of a collective, as one entity of amount 1."""
-
-    amount_bytes: float
-
-    def duration_s(self, rate_Bps: float, over: BoolArray) -> float:
-        """Return how long the phase takes at a rate, with these links overloaded."""
-
-
-class FlowGroup:
-    """The entities of one owner.
-
-    Parameters
-    ----------
-    network
-        The network they run on.
-    connections
-        Routes; an entity names a row.
-    owner
-        Told what has left.
-    fold
-        None: an entity of amount A at rate x takes A / x.  Otherwise the only entity is this
-        phase, of amount 1.
-    """
-
-    def __init__(
-        self,
-        network: FluidNetwork,
-        connections: Connections,
-        owner: Owner,
-        fold: Fold | None = None,
-    ) -> None:
-        self.network = network
-        self.owner = owner
-        self.fold = fold
-        self.numbers: FloatArray = np.empty((5, 0))
-        self.indices: IntArray = np.empty((2, 0), dtype=np.int64)
-        self._alarm: Alarm | None = None
-        self._alarm_s = np.inf
-        self.connections = connections
-        self.alone_Bps: FloatArray = np.empty(0)
-        self.on_links: BoolArray = np.empty(0, dtype=bool)
-        self._load_routes(connections)
-
-    def _load_routes(self, connections: Connections) -> None:
-        self.connections = connections
-        self.alone_Bps = alone_rates(connections, self.network.capacity_Bps)
-        self.on_links = np.zeros(len(self.network.capacity_Bps), dtype=bool)
-        self.on_links[connections.link] = True
-
-    def __len__(self) -> int:
-        return int(self.numbers.shape[1])
-
-    def entries(self, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the route entries of *rows*, and how many each row has."""
-        low = self.connections.indptr[rows]
-        counts = self.connections.indptr[rows + 1] - low
-        ends = np.cumsum(counts)
-        total = int(ends[-1]) if len(ends) else 0
-        return np.repeat(low - (ends - counts), counts) + np.arange(total), counts
-
-    def add(self, rows: IntArray, amounts: FloatArray, keys: IntArray) -> None:
-        """Put entities on the wire now; they get their rates in this instant's solve."""
-        n, now = len(rows), self.network.clock.time_s
-        numbers = np.empty((5, n))
-        numbers[_REMAINING] = amounts
-        numbers[_SINCE] = now
-        numbers[_SPEED] = 0.0
-        numbers[_FINISH] = np.inf
-        numbers[_RATE] = -1.0  # not solved yet
-        self.numbers = np.concatenate((self.numbers, numbers), axis=1)
-        self.indices = np.concatenate((self.indices, np.stack((rows, keys))), axis=1)
-        self.network.ask(self, rows, 1.0)
-
-    def progress(self) -> tuple[IntArray, FloatArray]:
-        """Return the keys on the wire and how much of each remains now."""
-        numbers = self.numbers
-        gone = numbers[_SPEED] * (self.network.clock.time_s - numbers[_SINCE])
-        return self.indices[_KEY], np.maximum(numbers[_REMAINING] - gone, 0.0)
-
-    def withdraw(self) -> None:
-        """Take back what the entities ask of the links; `enter` or `close` must follow."""
-        if len(self):
-            self.network.ask(self, self.indices[_ROW], -1.0)
-
-    def enter(self, connections: Connections) -> None:
-        """Continue on these routes (same rows); what remains of each entity takes them."""
-        self._load_routes(connections)
-        self.numbers[_RATE] = -1.0  # to be solved again
-        if len(self):
-            self.network.ask(self, self.indices[_ROW], 1.0)
-
-    def reroute(self, connections: Connections) -> None:
-        """Leave the old routes for new ones."""
-        self.withdraw()
-        self.enter(connections)
-
-    def close(self) -> None:
-        """Take everything off the wire, without a word to the owner."""
-        self.withdraw()
-        self.numbers, self.indices = np.empty((5, 0)), np.empty((2, 0), dtype=np.int64)
-        self._wake_at(np.inf)
-
-    def set_rates(self, which: IntArray, rate_Bps: FloatArray) -> None:
-        """Give the entities at *which* new rates from now on."""
-        numbers, now = self.numbers, self.network.clock.time_s
-        changed = numbers[_RATE, which] != rate_Bps
-        which, rate_Bps = which[changed], rate_Bps[changed]
-        if len(which):
-            remaining = numbers[_REMAINING, which] - numbers[_SPEED, which] * (
-                now - numbers[_SINCE, which]
-            )
-            np.maximum(remaining, 0.0, out=remaining)
-            speed = rate_Bps
-            if self.fold is not None:
-                over = self.network.over
-                speed = np.array(
-                    [1.0 / self.fold.duration_s(float(x), over) if x > 0 else 0.0 for x in rate_Bps]
-                )
-            numbers[_REMAINING, which] = remaining
-            numbers[_SINCE, which] = now
-            numbers[_SPEED, which] = speed
-            numbers[_RATE, which] = rate_Bps
-            with np.errstate(divide="ignore", invalid="ignore"):
-                numbers[_FINISH, which] = np.where(remaining > 0, now + remaining / speed, now)
-        self._wake_at(float(numbers[_FINISH].min(initial=np.inf)))
-
-    def _wake_at(self, time_s: float) -> None:
-        if time_s == self._alarm_s:
-            return
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        self._alarm_s = time_s
-        if np.isfinite(time_s):
-            self._alarm = self.network.clock.at(time_s, self._finish)
-
-    def _finish(self) -> None:
-        now = self.network.clock.time_s
-        self._alarm, self._alarm_s = None, np.inf
-        done = self.numbers[_FINISH] <= now * _SAME_INSTANT
-        rows, keys = self.indices[:, done]
-        kept = ~done
-        self.numbers, self.indices = self.numbers[:, kept], self.indices[:, kept]
-        self.network.ask(self, rows, -1.0)
-        self._wake_at(float(self.numbers[_FINISH].min(initial=np.inf)))
-        self.owner.left(keys, now)
 
 
 class FluidNetwork:
@@ -204,55 +52,62 @@ class FluidNetwork:
         The run's clock.
     capacity_Bps
         Wire capacity of each link, shape (links,).
-
-    Notes
-    -----
-    A link can only bind while the alone-rates of its entities add up to more than its capacity
-    (`over`).  So the entities that a change can reach are those connected to it through such
-    links; all others run at their alone-rate.
     """
 
     def __init__(self, clock: Clock, capacity_Bps: FloatArray) -> None:
         self.clock = clock
         self.capacity_Bps = np.array(capacity_Bps, dtype=np.float64)
         self.groups: list[FlowGroup] = []
-        self.n_solves = 0
         n_links = len(self.capacity_Bps)
-        self._demand_Bps = np.zeros(n_links)
-        self.over = np.zeros(n_links, dtype=bool)
+        self.over: BoolArray = np.zeros(n_links, dtype=bool)
         """Links that are asked for more than they have."""
-        self._touched = np.zeros(n_links, dtype=bool)
-        self._asked: dict[FlowGroup, None] = {}
-        self._shapes: dict[int, tuple[int, Connections]] = {}
+        self._demand_Bps = np.zeros(n_links)
+        self._fits_Bps = self.capacity_Bps * FITS
+        self._one_demand = floats(self._demand_Bps)
+        self._one_fits = floats(self._fits_Bps)
+        self._one_over = flags(self.over)
+        self._next_base = 0
+        # What has changed since the last solve.
+        self._touched: list[IntArray] = []
+        self._touched_one: list[int] = []
+        self._fresh: list[tuple[FlowGroup, IntArray]] = []
+        self._fresh_one: list[tuple[FlowGroup, int]] = []
         self._solving: Alarm | None = None
+        # Who uses each link, while entities are followed one by one.
+        self._one_by_one = True
+        self._users: dict[int, dict[int, tuple[FlowGroup, int]]] = {}
+        self._shapes: dict[int, tuple[int, Connections]] = {}
         self._cache: dict[tuple[tuple[int, bytes], ...], list[FloatArray]] = {}
 
-    def open(
-        self,
-        connections: Connections,
-        owner: Owner,
-        fold: Fold | None = None,
-    ) -> FlowGroup:
+    # Groups -----------------------------------------------------------------------------------
+
+    def open(self, connections: Connections, owner: Owner, fold: Fold | None = None) -> FlowGroup:
         """Return a new, empty group."""
-        group = FlowGroup(self, connections, owner, fold)
+        group = FlowGroup(self, connections, owner, fold, self._next_base)
+        self._next_base += len(connections.src)
         self.groups.append(group)
+        self._choose_way()
         return group
 
     def shut(self, group: FlowGroup) -> None:
         """Forget a group."""
         group.close()
         self.groups.remove(group)
-        self._asked.pop(group, None)
+        self._fresh = [pair for pair in self._fresh if pair[0] is not group]
+        self._fresh_one = [pair for pair in self._fresh_one if pair[0] is not group]
+        self._choose_way()
 
-    def ask(self, group: FlowGroup, rows: IntArray, sign: float) -> None:
-        """Add (+1) or take away (−1) the demand of entities, and solve at the end of now."""
-        entry, counts = group.entries(rows)
-        links = group.connections.link[entry]
-        asked_Bps = group.connections.weight[entry] * np.repeat(group.alone_Bps[rows], counts)
-        np.add.at(self._demand_Bps, links, sign * asked_Bps)
-        self._touched[links] = True
-        self._asked[group] = None
-        self._solve_soon()
+    def _choose_way(self) -> None:
+        one_by_one = all(
+            group.fold is None and len(group.key) <= _MOST_ROWS for group in self.groups
+        )
+        if one_by_one and not self._one_by_one:
+            self._users = {}
+            for group in self.groups:
+                for row in group.active().tolist():
+                    for link in group.route(row)[0]:
+                        self._users.setdefault(link, {})[group.base + row] = (group, row)
+        self._one_by_one = one_by_one
 
     def set_capacity(self, link: int, capacity_Bps: float) -> None:
         """Change a link's capacity from now on."""
@@ -260,59 +115,175 @@ class FluidNetwork:
         for group in affected:
             group.withdraw()
         self.capacity_Bps[link] = capacity_Bps
+        self._fits_Bps[link] = capacity_Bps * FITS
         self._cache.clear()
-        self._touched[link] = True
+        self._touched_one.append(link)
         for group in affected:
             group.enter(group.connections)
+        self._solve_soon()
 
-    def shape(self, connections: Connections) -> int:
-        """Return a number that names these routes, for the cache of solutions."""
-        known = self._shapes.get(id(connections))
-        if known is None:
-            # Holding the object keeps its id from being used again.
-            known = self._shapes[id(connections)] = (len(self._shapes), connections)
-        return known[0]
+    # Entities come and go ---------------------------------------------------------------------
+
+    def enter(self, group: FlowGroup, rows: IntArray) -> None:
+        """Let the entities on *rows* of a group ask for their links."""
+        if self._one_by_one:
+            for row in rows.tolist():
+                self.enter_one(group, row)
+            return
+        self._ask(group, rows, 1.0)
+        self._fresh.append((group, rows))
+
+    def enter_one(self, group: FlowGroup, row: int) -> None:
+        """Let one entity ask for its links."""
+        if not self._one_by_one:
+            self.enter(group, np.array([row]))
+            return
+        links, weights, alone_Bps = group.route(row)
+        name, user = group.base + row, (group, row)
+        for link, weight in zip(links, weights, strict=True):
+            self._one_demand[link] += weight * alone_Bps
+            users = self._users.get(link)
+            if users is None:
+                users = self._users[link] = {}
+            users[name] = user
+        self._touched_one += links
+        self._fresh_one.append(user)
+        self._solve_soon()
+
+    def leave(self, group: FlowGroup, rows: IntArray) -> None:
+        """Free the links of the entities on *rows*."""
+        if not self._one_by_one:
+            self._ask(group, rows, -1.0)
+            return
+        for row in rows.tolist():
+            links, weights, alone_Bps = group.route(row)
+            name = group.base + row
+            for link, weight in zip(links, weights, strict=True):
+                self._one_demand[link] -= weight * alone_Bps
+                del self._users[link][name]
+            self._touched_one += links
+        self._solve_soon()
+
+    def _ask(self, group: FlowGroup, rows: IntArray, sign: float) -> None:
+        entry, counts = group.entries(rows)
+        links = group.connections.link[entry]
+        asked_Bps = group.connections.weight[entry] * np.repeat(group.alone_Bps[rows], counts)
+        np.add.at(self._demand_Bps, links, sign * asked_Bps)
+        self._touched.append(links)
+        self._solve_soon()
 
     def _solve_soon(self) -> None:
         if self._solving is None:
             self._solving = self.clock.at(self.clock.time_s, self._solve, SOLVE)
 
+    # The solve --------------------------------------------------------------------------------
+
     def _solve(self) -> None:
         self._solving = None
-        if not any(len(group) for group in self.groups):
+        if not any(group.n_active for group in self.groups):
             self._demand_Bps[:] = 0.0  # nothing is on the wire: drop what rounding has left
-        over_now = self._demand_Bps > self.capacity_Bps * FITS
-        hot = self._touched & (over_now | self.over)
-        self.over = over_now
-        self._touched[:] = False
-        binding = over_now | hot
-        reached = self._reached(hot, binding) if hot.any() else []
-        solved = dict(reached)
-        for group in self._asked:
-            fresh = np.flatnonzero(group.numbers[_RATE] < 0)
-            if group in solved:
-                fresh = np.setdiff1d(fresh, solved[group], assume_unique=True)
-            rows = group.indices[_ROW, fresh]
-            group.set_rates(fresh, group.alone_Bps[rows])
-        self._asked.clear()
-        if reached:
-            for (group, which), rates in zip(reached, self._rates(reached), strict=True):
-                group.set_rates(which, rates)
+        if self._one_by_one and not self._touched and not self._fresh:
+            self._solve_one_by_one()
+        else:
+            self._solve_all()
 
-    def _reached(self, hot: BoolArray, binding: BoolArray) -> list[tuple[FlowGroup, IntArray]]:
-        """Return the entities connected to *hot* links through *binding* links, by group."""
-        owners: list[tuple[FlowGroup, int]] = []
+    def _solve_one_by_one(self) -> None:
+        touched, self._touched_one = self._touched_one, []
+        fresh, self._fresh_one = self._fresh_one, []
+        over, demand, fits = self._one_over, self._one_demand, self._one_fits
+        hot: dict[int, None] = {}
+        for link in touched:
+            now_over = demand[link] > fits[link]
+            if now_over or over[link]:
+                hot[link] = None
+        for link in hot:
+            over[link] = demand[link] > fits[link]
+        reached: dict[int, tuple[FlowGroup, int]] = {}
+        stack = list(hot)
+        while stack:
+            for name, user in self._users.get(stack.pop(), {}).items():
+                if name not in reached:
+                    reached[name] = user
+                    for link in user[0].route(user[1])[0]:
+                        if over[link] and link not in hot:
+                            hot[link] = None
+                            stack.append(link)
+        woken: dict[FlowGroup, None] = {}
+        for group, row in fresh:
+            if group.one_rate[row] == UNSOLVED and group.base + row not in reached:
+                group.set_rate(row, group.route(row)[2])
+                woken[group] = None
+        if reached:
+            users = list(reached.values())
+            for (group, row), rate_Bps in zip(users, self._few_rates(users), strict=True):
+                if group.one_rate[row] != rate_Bps:
+                    group.set_rate(row, rate_Bps)
+                    woken[group] = None
+        for group in woken:
+            group.wake()
+
+    def _few_rates(self, users: list[tuple[FlowGroup, int]]) -> list[float]:
+        """Return the max-min rates of single entities."""
+        if len(users) > _FEW:
+            by_group: dict[FlowGroup, list[int]] = {}
+            for group, row in users:
+                by_group.setdefault(group, []).append(row)
+            reached = [(group, np.array(rows)) for group, rows in by_group.items()]
+            rates = {
+                group.base + row: rate
+                for (group, rows), found in zip(reached, self._max_min(reached), strict=True)
+                for row, rate in zip(rows.tolist(), found.tolist(), strict=True)
+            }
+            return [rates[group.base + row] for group, row in users]
+        links, weights, limits = [], [], []
+        for group, row in users:
+            of_row, weight, alone_Bps = group.route(row)
+            binding = [(x, w) for x, w in zip(of_row, weight, strict=True) if self._one_over[x]]
+            links.append([x for x, _ in binding])
+            weights.append([w for _, w in binding])
+            limits.append(alone_Bps)
+        return max_min_rates_few(links, weights, limits, self.capacity_Bps)
+
+    def _solve_all(self) -> None:
+        touched = np.zeros(len(self.over), dtype=bool)
+        for links in self._touched:
+            touched[links] = True
+        touched[self._touched_one] = True
+        fresh = self._fresh
+        fresh += [(group, np.array([row])) for group, row in self._fresh_one]
+        self._touched, self._touched_one, self._fresh, self._fresh_one = [], [], [], []
+        over_now = self._demand_Bps > self._fits_Bps
+        hot = touched & (over_now | self.over)
+        self.over[:] = over_now
+        reached = self._reached(hot, over_now | hot) if hot.any() else []
+        woken: dict[FlowGroup, None] = {}
+        if reached:
+            for (group, rows), rates in zip(reached, self._rates(reached), strict=True):
+                group.set_rates(rows, rates)
+                woken[group] = None
+        for group, rows in fresh:
+            # What has no rate yet is out of reach of every link that is over.
+            rows = rows[(group.rate_Bps[rows] == UNSOLVED) & (group.key[rows] >= 0)]
+            group.set_rates(rows, group.alone_Bps[rows])
+            woken[group] = None
+        for group in woken:
+            group.wake()
+
+    def _reached(self, hot: BoolArray, binding: BoolArray) -> Reached:
+        """Return the entities connected to *hot* links through *binding* links."""
+        owners: list[tuple[FlowGroup, IntArray]] = []
         links, entities, total = [], [], 0
         for group in self.groups:
-            if len(group) == 0 or not binding[group.connections.link].any():
+            if group.n_active == 0 or not binding[group.connections.link].any():
                 continue
-            entry, counts = group.entries(group.indices[_ROW])
+            rows = group.active()
+            entry, counts = group.entries(rows)
             link = group.connections.link[entry]
             on_binding = binding[link]
-            owners.append((group, len(group)))
+            owners.append((group, rows))
             links.append(link[on_binding])
-            entities.append(total + np.repeat(np.arange(len(group)), counts)[on_binding])
-            total += len(group)
+            entities.append(total + np.repeat(np.arange(len(rows)), counts)[on_binding])
+            total += len(rows)
         if not owners:
             return []
         link, entity = np.concatenate(links), np.concatenate(entities)
@@ -326,14 +297,14 @@ class FluidNetwork:
                 break
             marked = grown
         result, low = [], 0
-        for group, size in owners:
-            which = np.flatnonzero(inside[low : low + size])
+        for group, rows in owners:
+            which = rows[inside[low : low + len(rows)]]
             if len(which):
                 result.append((group, which))
-            low += size
+            low += len(rows)
         return result
 
-    def _rates(self, reached: list[tuple[FlowGroup, IntArray]]) -> list[FloatArray]:
+    def _rates(self, reached: Reached) -> list[FloatArray]:
         """Return the rates of the reached entities, by group."""
         base = self._max_min(reached)
         phases = [k for k, (group, _) in enumerate(reached) if group.fold is not None]
@@ -342,7 +313,7 @@ class FluidNetwork:
         return self._thinned(reached, base, phases)
 
     def _thinned(
-        self, reached: list[tuple[FlowGroup, IntArray]], base: list[FloatArray], phases: list[int]
+        self, reached: Reached, base: list[FloatArray], phases: list[int]
     ) -> list[FloatArray]:
         """Return rates that count what phases leave to others in their latencies.
 
@@ -352,8 +323,7 @@ class FluidNetwork:
         """
         gains = {}
         for k in phases:
-            others = reached[:k] + reached[k + 1 :]
-            without = self._max_min(others)
+            without = self._max_min(reached[:k] + reached[k + 1 :])
             without.insert(k, base[k])
             gains[k] = [a - b for a, b in zip(without, base, strict=True)]
         rates = base
@@ -365,25 +335,22 @@ class FluidNetwork:
                 on_wire = fold.amount_bytes / rate / fold.duration_s(rate, self.over)
                 idle[k] = max(1.0 - on_wire, 0.0)
             rates = []
-            for i, (group, which) in enumerate(reached):
+            for i, (group, rows) in enumerate(reached):
                 rate_Bps = base[i] + sum(idle[k] * gains[k][i] for k in phases if k != i)
-                alone_Bps = group.alone_Bps[group.indices[_ROW, which]]
-                rates.append(np.clip(rate_Bps, 0.5 * base[i], alone_Bps))
+                rates.append(np.clip(rate_Bps, 0.5 * base[i], group.alone_Bps[rows]))
         return rates
 
-    def _max_min(self, reached: list[tuple[FlowGroup, IntArray]]) -> list[FloatArray]:
+    def _max_min(self, reached: Reached) -> list[FloatArray]:
         """Return max-min rates of entities, by group; known sets are looked up."""
         orders = []
         names = []
-        for group, which in reached:
-            rows = group.indices[_ROW, which]
+        for group, rows in reached:
             order = np.argsort(rows)
             orders.append(order)
-            names.append((self.shape(group.connections), rows[order].tobytes()))
+            names.append((self._shape(group.connections), rows[order].tobytes()))
         name = tuple(names)
         found = self._cache.get(name)
         if found is None:
-            self.n_solves += 1
             found = self._solve_rates(reached, orders)
             if len(self._cache) >= _CACHE_ENTRIES:
                 self._cache.clear()
@@ -395,12 +362,18 @@ class FluidNetwork:
             result.append(by_entity)
         return result
 
-    def _solve_rates(
-        self, reached: list[tuple[FlowGroup, IntArray]], orders: list[IntArray]
-    ) -> list[FloatArray]:
+    def _shape(self, connections: Connections) -> int:
+        """Return a number that names these routes, for the cache of solutions."""
+        known = self._shapes.get(id(connections))
+        if known is None:
+            # Holding the object keeps its id from being used again.
+            known = self._shapes[id(connections)] = (len(self._shapes), connections)
+        return known[0]
+
+    def _solve_rates(self, reached: Reached, orders: list[IntArray]) -> list[FloatArray]:
         links, weights, counts, limits = [], [], [], []
         for (group, which), order in zip(reached, orders, strict=True):
-            rows = group.indices[_ROW, which][order]
+            rows = which[order]
             entry, count = group.entries(rows)
             links.append(group.connections.link[entry])
             weights.append(group.connections.weight[entry])

@@ -86,6 +86,7 @@ class ProgramRun:
 
     def _compile(self) -> None:
         last: dict[str, int] = {}
+        work: dict[str, list[int]] = {}
         for index, operation in enumerate(self.program.operations):
             before = last.get(operation.stream)
             if before is not None:
@@ -93,9 +94,14 @@ class ProgramRun:
                 self._needs[index] += 1
             if not isinstance(operation, Compute | Start):
                 awaited = last.get(operation.on)
+                if operation.leave:
+                    earlier = work.get(operation.on, [])[: -operation.leave]
+                    awaited = earlier[-1] if earlier else None
                 if awaited is not None and awaited != before:
                     self._wait_next[awaited].append(index)
                     self._needs[index] += 1
+            else:
+                work.setdefault(operation.stream, []).append(index)
             last[operation.stream] = index
 
     def begin(self) -> None:

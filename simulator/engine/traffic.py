@@ -129,7 +129,7 @@ class Wait:
     on: str
     stream: str = "compute"
     leave: int = 0
-    """All but the latest `leave` operations on `on` must be done (prefetched ones may run on)."""
+    """All but the latest `leave` calls and computes on `on` must be done: prefetch runs on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

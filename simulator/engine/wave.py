@@ -256,7 +256,7 @@ class _StageTimer:
                 break
             varies = self.jitter is not None or isinstance(messages.size_bytes, np.ndarray)
             if varies or messages.size_bytes != size_bytes:
-                size_bytes = messages.size_bytes
+                size_bytes = None if varies else messages.size_bytes
                 by_edge_s, by_edge_latency_s = self._durations(messages, plan.all_edges)
                 duration_s = ring.arrange(by_edge_s)
                 latency_s = ring.arrange(by_edge_latency_s)

@@ -156,3 +156,13 @@ def test_busy_time_is_bytes_over_rate(build):
     built = build.ring_all_reduce(4, 4.0, latency_s=3.0)
     # 6 messages of 1 byte at 2 bytes/s.
     assert run(built, np.full(4, 2.0)).busy_s.tolist() == [3.0] * 4
+
+
+def test_steps_of_one_size_after_steps_of_several(build):
+    # d = 2, 4, 6 in step 0, then 2 everywhere.  After step 0 the ranks stand at the later of
+    # their own message and the left neighbour's, 6, 4, 6; after step 1 at 8, 8, 8.
+    n = 3
+    conns = build.connections([(i, (i + 1) % n) for i in range(n)], [[i] for i in range(n)])
+    steps = [(None, np.array([2.0, 4.0, 6.0])), (None, 2.0)]
+    ring = build.collective(conns, [build.stage("s", range(n), [0] * n, steps)], n)
+    assert run(ring, np.ones(n)).rank_end_s.tolist() == [8.0, 8.0, 8.0]
