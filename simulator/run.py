@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import simulator
 from simulator.base.errors import Problem, ScenarioError
-from simulator.base.units import format_time
 from simulator.collectives.call import Call
 from simulator.collectives.names import busbw_factor
 from simulator.compose.bound import bound_s
@@ -27,10 +26,12 @@ from simulator.compose.programs import (
 )
 from simulator.compose.report import (
     devices,
+    link_busy_s,
     link_events,
     link_loads,
     rank_events,
     rank_times,
+    step_summary,
     vertices,
 )
 from simulator.engine.jitter import JitterSpec
@@ -44,6 +45,12 @@ from simulator.scenario.resolved import Resolved
 __all__ = ["run_resolved"]
 
 IntArray = NDArray[np.int64]
+
+BINDING_SHARE = 0.3
+"""A link that works for less than this share of a call does not bind it: latency does."""
+
+_NUMBER_AT_END = re.compile(r"\s*[\d.]+$")
+
 OnProgress = Callable[[int, int], None]
 
 
@@ -124,7 +131,7 @@ class _Runner:
             )
             planned = plan_call(self.cluster, spec, size_bytes, group, choice, self.late_s)
             last = self._simulate(planned, record=self.record and index == len(sizes) - 1)
-            row = self._row(call, group, choice, last.outcome.collectives[0], last.outcome)
+            row = self._row(call, group, choice, last.outcome.collectives[0])
             rows.append(row)
             warnings += [text for text in last.outcome.warnings if text not in warnings]
             if on_progress is not None:
@@ -134,30 +141,35 @@ class _Runner:
         return self._result(title, rows, last, warnings=warnings, notes=[])
 
     def step(self) -> RunResult:
-        """Return the table of all collectives of programs, a generator or several jobs."""
+        """Return the table of all collectives of programs, a generator or several jobs.
+
+        Calls that differ only in a number at the end of their name are one line: the longest.
+        """
         planned = plan_jobs(self.cluster, self.resolved)
         done = self._simulate(planned, record=self.record)
-        by_name: dict[tuple[str, str], list[CollectiveRecord]] = {}
-        for found in done.outcome.collectives:
-            job = found.communicator.split(":")[0] if ":" in found.communicator else ""
-            by_name.setdefault((job, found.name), []).append(found)
         made = {
             (collective.name, collective.group.tobytes()): planned.calls[id(collective)]
-            for program in planned.programs
-            for collective in _collectives(program.operations)
+            for collective in planned.collectives()
         }
+        families: dict[tuple[str, str, int, int], list[CollectiveRecord]] = {}
+        for found in done.outcome.collectives:
+            call, group, _ = made[found.name, found.group.tobytes()]
+            job = found.communicator.split(":")[0] if ":" in found.communicator else ""
+            family = _NUMBER_AT_END.sub("", found.name)
+            key = (job, family, call.size_bytes, len(group))
+            families.setdefault(key, []).append(found)
         rows: list[Row] = []
-        for (job, name), records in by_name.items():
+        for (job, family, _, _), records in families.items():
             longest = max(records, key=_duration_s)
-            call, group, choice = made[name, longest.group.tobytes()]
-            row = self._row(call, group, choice, longest, None)
-            label = f"{job}: {name}" if job else name
+            call, group, choice = made[longest.name, longest.group.tobytes()]
+            row = self._row(call, group, choice, longest)
+            label = f"{job}: {family}" if job else family
             times = f" ×{len(records)}" if len(records) > 1 else ""
             rows.append(replace(row, variant=label + times))
-        group = np.arange(self.cluster.n_gpus)
-        title = f"{self.resolved.kind} on {self._where(group)}"
-        return self._result(
-            title, rows, done, warnings=list(done.outcome.warnings), notes=_step_notes(done.outcome)
+        title = f"{self.resolved.kind} on {self._where(np.arange(self.cluster.n_gpus))}"
+        return replace(
+            self._result(title, rows, done, warnings=list(done.outcome.warnings), notes=[]),
+            steps=(step_summary(done.outcome, planned),),
         )
 
     # -- the engine ---------------------------------------------------------------------------
@@ -213,7 +225,6 @@ class _Runner:
         group: IntArray,
         choice: Choice,
         record: CollectiveRecord,
-        outcome: Outcome | None,
     ) -> Row:
         time_s = self._measured_s(call, record)
         limit_s = bound_s(self.cluster, call, group, algorithm=choice.algorithm)
@@ -223,7 +234,7 @@ class _Runner:
                 f"{record.name}: {window_s} s is below the bandwidth lower bound of {limit_s} s"
             )
         algbw = call.size_bytes / time_s if time_s > 0 else 0.0
-        link, kind = ("", "") if outcome is None else self._binding(outcome)
+        link, kind = self._binding(call, group, choice, time_s)
         spec_type = self._dtype(call)
         parts = self._parts(call, group, choice, time_s)
         return Row(
@@ -266,11 +277,19 @@ class _Runner:
         launch_s = min(self.cluster.profile.launch_s + packing.extra_launch_s, time_s)
         return {"launch_s": launch_s, "latency_s": None, "bandwidth_s": None}
 
-    def _binding(self, outcome: Outcome) -> tuple[str, str]:
-        busy = outcome.link_busy_s
-        if len(busy) == 0 or float(np.max(busy)) <= 0:
+    def _binding(
+        self, call: Call, group: IntArray, choice: Choice, time_s: float
+    ) -> tuple[str, str]:
+        """Return name and kind of the call's busiest link; empty where latency binds instead.
+
+        Latency binds where even that link works for less than `BINDING_SHARE` of the time.
+        """
+        if call.world_size == 1 or time_s <= 0:
             return "", ""
-        link = int(np.argmax(busy))
+        busy_s = link_busy_s(self.cluster, self.cluster.collective(call, group, choice))
+        link = int(np.argmax(busy_s))
+        if busy_s[link] < BINDING_SHARE * time_s:
+            return "", ""
         kind = LINK_KINDS[int(self.cluster.fabric.link_kind[link])]
         return self.cluster.fabric.link_name(link), kind
 
@@ -347,10 +366,6 @@ class _Runner:
         )
 
 
-def _collectives(operations: tuple[Any, ...]) -> list[Collective]:
-    return [op.collective for op in operations if hasattr(op, "collective")]
-
-
 def _duration_s(record: CollectiveRecord) -> float:
     return float(np.max(record.end_s - record.call_s))
 
@@ -360,21 +375,3 @@ def _count(call: Call) -> int:
     elements = call.size_bytes // max(1, call.element_bytes)
     whole = ("all_reduce", "broadcast", "reduce", "send_recv")
     return elements if call.collective in whole else elements // call.world_size
-
-
-def _step_notes(outcome: Outcome) -> list[str]:
-    """Return the step in words: how long, how much of it computes, how much waits."""
-    compute = np.zeros(len(outcome.rank_end_s))
-    for interval in outcome.intervals:
-        if interval.kind == "compute":
-            compute[interval.rank] += interval.end_s - interval.start_s
-    busiest = float(np.max(compute, initial=0.0))
-    notes = [f"Everything is done after {format_time(outcome.end_s)}."]
-    if busiest > 0:
-        exposed = outcome.end_s - busiest
-        notes.append(
-            f"The busiest rank computes for {format_time(busiest)}; the other "
-            f"{format_time(exposed)} ({100 * exposed / outcome.end_s:.0f} %) is communication "
-            "that nothing hides."
-        )
-    return notes

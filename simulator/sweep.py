@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
 from multiprocessing.context import BaseContext
@@ -16,7 +17,7 @@ from simulator.run import run_resolved
 from simulator.scenario.resolve import ScenarioSet
 from simulator.scenario.resolved import Resolved
 
-__all__ = ["run_set"]
+__all__ = ["run_set", "variant_labels"]
 
 OnProgress = Callable[[int, int], None]
 
@@ -121,21 +122,45 @@ def _context() -> BaseContext:
 
 
 def _merged(variants: tuple[Resolved, ...], done: dict[int, RunResult]) -> RunResult:
+    labels = variant_labels([variant.labels for variant in variants])
     rows = [
-        replace(
-            row, variant=", ".join(part for part in (variants[index].label, row.variant) if part)
-        )
+        replace(row, variant=", ".join(part for part in (labels[index], row.variant) if part))
         for index in sorted(done)
         for row in done[index].rows
+    ]
+    steps = [
+        replace(step, variant=labels[index]) for index in sorted(done) for step in done[index].steps
     ]
     warnings: list[str] = []
     for index in sorted(done):
         warnings += [text for text in done[index].warnings if text not in warnings]
     first = done[min(done)]
-    title = variants[0].description or first.title
+    swept = " × ".join(dict.fromkeys(key for variant in variants for key, _ in variant.labels))
     return RunResult(
-        title=title, rows=tuple(rows), provenance=first.provenance, warnings=tuple(warnings)
+        title=f"{first.title.split(',')[0].split(' on ')[0]} by {swept}",
+        rows=tuple(rows),
+        steps=tuple(steps),
+        provenance=first.provenance,
+        warnings=tuple(warnings),
     )
+
+
+def variant_labels(labels: Sequence[Sequence[tuple[str, str]]]) -> list[str]:
+    """Return short names of variants: their values, with the key's last word before numbers.
+
+    Examples
+    --------
+    >>> variant_labels([(("node", "dgx-h100"), ("fabric.oversubscription", "2"))])
+    ['dgx-h100, oversubscription 2']
+    """
+    return [", ".join(_short(key, value) for key, value in label) for label in labels]
+
+
+def _short(key: str, value: str) -> str:
+    words = re.sub(r"^\{?\s*kind[:=]\s*|[{}]", "", value).strip()
+    if words[:1].isalpha() and words not in ("yes", "no", "true", "false"):
+        return words
+    return f"{re.split(r'[.]', key)[-1]} {words}"
 
 
 def _with_warnings(result: RunResult, scenarios: ScenarioSet) -> RunResult:

@@ -17,6 +17,7 @@ MAY_USE = {
     "simulator.collectives": set(),
     "simulator.costs": set(),
     "simulator.importers": {"simulator.fabric"},
+    "simulator.training": {"simulator.collectives"},
     "simulator.results": set(),
     "simulator.scenario": {
         "simulator.fabric",
@@ -32,6 +33,7 @@ MAY_USE = {
         "simulator.costs",
         "simulator.scenario",
         "simulator.results",
+        "simulator.training",
         "topologies",
     },
     "simulator": {

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["Files", "files_of", "print_result", "progress_of", "warn", "write_files"]
 
 
+MOST_CALL_ROWS = 12
+"""Steps with more kinds of calls than this show only the step as a whole."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
     """Where a result goes beside the terminal; None: not asked for."""
@@ -96,7 +100,14 @@ def print_result(result: RunResult, *, table: str, links: bool, ranks: bool) -> 
     for text in result.warnings:
         warn(text)
     varied = len({row.variant for row in result.rows}) > 1
-    if table == "nccl-tests":
+    if result.steps:
+        typer.echo(tables.step_table(result.steps, title=result.title).render(terminal=terminal))
+    if result.steps and len(result.rows) > MOST_CALL_ROWS * len(result.steps):
+        pass
+    elif result.steps:
+        calls = tables.comparison_table(result.rows, title="calls (the longest of each kind)")
+        typer.echo("\n" + calls.render(terminal=terminal))
+    elif table == "nccl-tests":
         typer.echo(nccl_tests_table(result), nl=False)
     elif varied:
         shown = tables.comparison_table(result.rows, title=result.title)

@@ -45,6 +45,16 @@ class Planned:
     calls: dict[int, tuple[Call, IntArray, Choice]]
     """By id of the engine's collective: what it was made of (for new routes after a failure)."""
 
+    def collectives(self) -> list[Collective]:
+        """Return the distinct collectives of all programs, in order of first use."""
+        found = {
+            id(operation.collective): operation.collective
+            for program in self.programs
+            for operation in program.operations
+            if isinstance(operation, Start)
+        }
+        return list(found.values())
+
 
 def call_of(spec: CollectiveSpec, world_size: int, size_bytes: int) -> Call:
     """Return the call of a scenario's section on a group of `world_size` ranks."""

@@ -8,20 +8,30 @@ from numpy.typing import NDArray
 from simulator.compose.cluster import Cluster
 from simulator.compose.programs import Planned
 from simulator.engine.outcome import Interval, MessageRecord, Outcome
-from simulator.engine.traffic import Collective, Start
+from simulator.engine.traffic import Collective
 from simulator.fabric.model import LINK_KINDS, VERTEX_KINDS
 from simulator.results.model import (
     Device,
     LinkEvent,
     LinkLoad,
     RankTimes,
+    StepSummary,
     TraceEvent,
     TraceKind,
     Vertex,
 )
 from simulator.results.trace import kernel_name
 
-__all__ = ["devices", "link_events", "link_loads", "rank_events", "rank_times", "vertices"]
+__all__ = [
+    "devices",
+    "link_busy_s",
+    "link_events",
+    "link_loads",
+    "rank_events",
+    "rank_times",
+    "step_summary",
+    "vertices",
+]
 
 MOST_VERTICES = 20_000
 """Larger fabrics are not listed vertex by vertex: no picture of them could be read."""
@@ -47,6 +57,59 @@ def link_loads(cluster: Cluster, outcome: Outcome) -> tuple[LinkLoad, ...]:
         )
         for link, part in zip(used[order], share[order], strict=True)
     )
+
+
+def link_busy_s(cluster: Cluster, collective: Collective) -> NDArray[np.float64]:
+    """Return how long each link needs for one call at its full capacity, shape (links,)."""
+    connections = collective.connections
+    payload = np.zeros(len(connections.src))
+    for stage in collective.stages:
+        np.add.at(payload, stage.connection, stage.edge_bytes)
+    owner = np.repeat(np.arange(len(payload)), np.diff(connections.indptr))
+    wire = np.bincount(
+        connections.link,
+        weights=connections.weight * payload[owner],
+        minlength=len(cluster.fabric.capacity_Bps),
+    )
+    return np.asarray(wire / cluster.fabric.capacity_Bps)
+
+
+def step_summary(outcome: Outcome, planned: Planned) -> StepSummary:
+    """Return a whole run of programs in five numbers."""
+    n = len(outcome.rank_end_s)
+    compute = np.zeros(n)
+    spans: list[list[tuple[float, float]]] = [[] for _ in range(n)]
+    for item in outcome.intervals:
+        if item.kind == "compute":
+            compute[item.rank] += item.end_s - item.start_s
+        elif item.kind == "collective":
+            spans[item.rank].append((item.start_s, item.end_s))
+    by_name = {made.name: made for made in planned.collectives()}
+    sent = np.zeros(n)
+    for record in outcome.collectives:
+        made = by_name[record.name]
+        connections = made.connections
+        payload = np.zeros(made.n_slots)
+        for stage in made.stages:
+            np.add.at(payload, connections.src[stage.connection], stage.edge_bytes)
+        sent[record.group] += payload[: len(record.group)]
+    busiest = float(np.max(compute, initial=0.0))
+    return StepSummary(
+        time_s=outcome.end_s,
+        compute_s=busiest,
+        communication_s=max((_union_s(each) for each in spans), default=0.0),
+        exposed_s=outcome.end_s - busiest,
+        n_calls=len(outcome.collectives),
+        sent_bytes=float(np.max(sent, initial=0.0)),
+    )
+
+
+def _union_s(spans: list[tuple[float, float]]) -> float:
+    total, reached = 0.0, -np.inf
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return float(total)
 
 
 def rank_times(cluster: Cluster, outcome: Outcome) -> RankTimes:
@@ -98,19 +161,10 @@ def devices(cluster: Cluster) -> tuple[Device, ...]:
     )
 
 
-def _collectives(planned: Planned) -> dict[tuple[str, bytes], Collective]:
-    return {
-        (operation.collective.name, operation.collective.group.tobytes()): operation.collective
-        for program in planned.programs
-        for operation in program.operations
-        if isinstance(operation, Start)
-    }
-
-
 def _kernel_names(planned: Planned) -> dict[str, str]:
     """Return the kernel's name by the collective's own name."""
     names: dict[str, str] = {}
-    for collective in _collectives(planned).values():
+    for collective in planned.collectives():
         call, _, choice = planned.calls[id(collective)]
         kernel = kernel_name(
             call.collective,
@@ -188,7 +242,7 @@ def _sends(record: MessageRecord, node: NDArray[np.int64]) -> list[TraceEvent]:
 def link_events(cluster: Cluster, outcome: Outcome, planned: Planned) -> tuple[LinkEvent, ...]:
     """Return every message on every link of its route; empty where there would be too many."""
     fabric = cluster.fabric
-    by_name = {name: made for (name, _), made in _collectives(planned).items()}
+    by_name = {made.name: made for made in planned.collectives()}
     events: list[LinkEvent] = []
     for record in outcome.messages:
         connections = by_name[record.collective].connections

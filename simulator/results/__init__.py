@@ -15,6 +15,7 @@ from simulator.results.model import (
     RankTimes,
     Row,
     RunResult,
+    StepSummary,
     TraceEvent,
     Vertex,
 )
@@ -25,6 +26,7 @@ from simulator.results.tables import (
     link_table,
     parts_table,
     rank_table,
+    step_table,
     summary_table,
 )
 from simulator.results.trace import kernel_name, write_trace
@@ -39,6 +41,7 @@ __all__ = [
     "RankTimes",
     "Row",
     "RunResult",
+    "StepSummary",
     "Table",
     "TraceEvent",
     "Vertex",
@@ -50,6 +53,7 @@ __all__ = [
     "parts_table",
     "rank_table",
     "read_json",
+    "step_table",
     "summary_table",
     "write_csv",
     "write_json",

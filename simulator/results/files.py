@@ -23,6 +23,7 @@ from simulator.results.model import (
     RankTimes,
     Row,
     RunResult,
+    StepSummary,
     TraceEvent,
     Vertex,
     row_record,
@@ -49,6 +50,7 @@ SCHEMA_VERSION = 1
 
 _RECORDS: dict[str, type[Any]] = {
     "rows": Row,
+    "steps": StepSummary,
     "links": LinkLoad,
     "trace": TraceEvent,
     "link_trace": LinkEvent,

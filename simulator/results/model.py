@@ -23,6 +23,7 @@ __all__ = [
     "RankTimes",
     "Row",
     "RunResult",
+    "StepSummary",
     "TraceEvent",
     "Vertex",
     "row_record",
@@ -89,6 +90,24 @@ class Row:
     def label(self) -> str:
         """The variant, or else algorithm and protocol: what a legend calls this row."""
         return self.variant or " ".join(part for part in (self.algorithm, self.protocol) if part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSummary:
+    """A whole run of programs: a training step, or several jobs at once."""
+
+    time_s: float
+    """Until the last rank is done."""
+    compute_s: float
+    """Time in which the busiest rank computes."""
+    communication_s: float
+    """Time in which the rank with most of it has a collective under way."""
+    exposed_s: float
+    """Part of the run in which the busiest rank does not compute."""
+    n_calls: int
+    sent_bytes: float
+    """Payload that the rank which sends most has sent."""
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +330,8 @@ class RunResult:
     title: str
     rows: tuple[Row, ...]
     provenance: Provenance
+    steps: tuple[StepSummary, ...] = ()
+    """Of programs and jobs: the run as a whole, one entry a variant."""
     links: tuple[LinkLoad, ...] = ()
     """Loads of the links that carried anything (last row's run, or the whole step)."""
     ranks: RankTimes | None = None

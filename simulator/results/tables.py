@@ -7,7 +7,7 @@ from itertools import groupby
 
 from simulator.base.units import format_size, format_time
 from simulator.results.layout import Column, Table
-from simulator.results.model import LinkLoad, RankTimes, Row, RunResult
+from simulator.results.model import LinkLoad, RankTimes, Row, RunResult, StepSummary
 
 __all__ = [
     "comparison_table",
@@ -15,6 +15,7 @@ __all__ = [
     "link_table",
     "parts_table",
     "rank_table",
+    "step_table",
     "summary_table",
 ]
 
@@ -135,15 +136,16 @@ def comparison_table(rows: Sequence[Row], *, title: str = "Comparison") -> Table
     order = {label: i for i, label in reversed(list(enumerate(row.label for row in rows)))}
     ordered = sorted(rows, key=lambda row: (row.size_bytes, order[row.label]))
     several = _differs(rows, "size_bytes")
+    worlds = _differs(rows, "world_size")
     columns = [
         *([Column(title="size", style="cyan")] if several else []),
         Column(title="variant", right=False, flexible=True, style="bold"),
-        Column(title="ranks"),
+        *([Column(title="ranks")] if worlds else []),
         Column(title="time"),
         Column(title="ratio"),
         Column(title="busbw", style="bold green"),
         Column(title="%bound", style="yellow"),
-        Column(title="binding link", right=False, flexible=True),
+        Column(title="binds", right=False),
     ]
     lines: list[tuple[str, ...]] = []
     for _, group in groupby(ordered, key=lambda row: row.size_bytes):
@@ -153,12 +155,12 @@ def comparison_table(rows: Sequence[Row], *, title: str = "Comparison") -> Table
             (
                 *([format_size(row.size_bytes)] if several else []),
                 row.label,
-                str(row.world_size),
+                *([str(row.world_size)] if worlds else []),
                 format_time(row.time_s),
                 f"{row.time_s / first_s:.2f}x" if first_s > 0 else "-",
                 _bandwidth(row.busbw_Bps),
                 _percent(row.percent_of_bound),
-                _binding(row),
+                row.binding_kind or "latency",
             )
             for row in same_size
         ]
@@ -167,7 +169,42 @@ def comparison_table(rows: Sequence[Row], *, title: str = "Comparison") -> Table
         columns=tuple(columns),
         rows=tuple(lines),
         title=title,
-        remarks=(f"busbw in GB/s; ratio: {what}",),
+        remarks=(f"busbw in GB/s; ratio: {what}; binds: kind of link that limits",),
+    )
+
+
+def step_table(steps: Sequence[StepSummary], *, title: str = "Steps") -> Table:
+    """Return whole runs of programs side by side: time, computing, exposed communication."""
+    named = any(step.variant for step in steps)
+    columns = (
+        *([Column(title="variant", right=False, flexible=True, style="bold")] if named else []),
+        Column(title="time", style="bold green"),
+        *([Column(title="ratio")] if len(steps) > 1 else []),
+        Column(title="computing"),
+        Column(title="exposed"),
+        Column(title="%exposed", style="yellow"),
+        Column(title="calls"),
+        Column(title="sent/rank", style="cyan"),
+    )
+    first_s = steps[0].time_s if steps else 0.0
+    rows = tuple(
+        (
+            *([step.variant] if named else []),
+            format_time(step.time_s),
+            *([f"{step.time_s / first_s:.2f}x" if first_s > 0 else "-"] if len(steps) > 1 else []),
+            format_time(step.compute_s),
+            format_time(step.exposed_s),
+            f"{100 * step.exposed_s / step.time_s:.1f}" if step.time_s > 0 else "-",
+            str(step.n_calls),
+            format_size(step.sent_bytes),
+        )
+        for step in steps
+    )
+    return Table(
+        columns=columns,
+        rows=rows,
+        title=title,
+        remarks=("exposed: time in which the busiest rank does not compute",),
     )
 
 

@@ -138,7 +138,7 @@ def test_comparison_groups_sizes_and_keeps_the_order_of_variants(make_row) -> No
         for size, time_s in ((2**30, 4e-3 * factor), (2**20, 1e-4 * factor))
     ]
     lines = comparison_table(rows).rows
-    assert [(line[0], line[1], line[4]) for line in lines] == [
+    assert [(line[0], line[1], line[3]) for line in lines] == [
         ("1 MiB", "b", "1.00x"),
         ("1 MiB", "a", "2.00x"),
         ("1 GiB", "b", "1.00x"),
