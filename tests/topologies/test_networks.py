@@ -99,6 +99,14 @@ def test_bisection_of_full_leaves_is_exact(ratio):
     assert halves(fabric) == pytest.approx(nics * RATE / 2 / max(1.0, ratio))
 
 
+def test_a_ratio_that_ports_cannot_give_is_met_by_the_rate():
+    """Radix 8 at 1.5:1: 3 up and 4 down would be 1.33:1, so uplinks run at 4 / 4.5 of the rate."""
+    one = node("one", [("gpu0", "gpu"), ("nic0", "nic")], [("gpu0", "nic0", "pcie", RATE)])
+    fabric = build("leaf_spine", (one, 16), radix=8, oversubscription=1.5)
+    assert network_degree(fabric, "leaf") == [4 + 3] * 4
+    assert halves(fabric) == pytest.approx(16 * RATE / 2 / 1.5)
+
+
 def test_nodes_stay_whole_on_a_leaf():
     """9 ports of a leaf (radix 16, 1.5:1) take one node of 8 NICs."""
     fabric = build("leaf_spine", (hgx(), 3), radix=16, oversubscription=1.5)
