@@ -350,12 +350,15 @@ class _World:
         """Enqueue all operations of a rank at its start; streams run side by side."""
         yield self.env.timeout(program.start_s)
         enqueued: dict[str, list[simpy.Event]] = defaultdict(list)
+        work: dict[str, list[simpy.Event]] = defaultdict(list)
         n_calls: dict[str, int] = defaultdict(int)
         for operation in program.operations:
             stream = operation.stream
             before = enqueued[stream][-1:]
             if isinstance(operation, Wait):
-                before = before + enqueued[operation.on][-1:]
+                # With `leave`, only calls and computes count.
+                others = work[operation.on] if operation.leave else enqueued[operation.on]
+                before = before + others[: max(0, len(others) - operation.leave)][-1:]
                 body = self._nothing()
             elif isinstance(operation, Compute):
                 body = self._compute(operation)
@@ -364,6 +367,8 @@ class _World:
                 n_calls[operation.communicator] += 1
                 body = self._start(key, operation, rank)
             enqueued[stream].append(self.env.process(self._after(before, body)))
+            if not isinstance(operation, Wait):
+                work[stream].append(enqueued[stream][-1])
         yield self.env.all_of([events[-1] for events in enqueued.values() if events])
         self.outcome.rank_end_s[rank] = self.env.now
 

@@ -360,6 +360,26 @@ def test_streams_run_side_by_side_until_a_wait() -> None:
         assert ends(outcome) == pytest.approx([expected_s] * 2, rel=1e-12)
 
 
+def test_wait_may_leave_the_latest_operations() -> None:
+    # Two computes of 10 and 7 µs and a wait on stream a; b waits for both, or for the first, or
+    # for none (waits are not counted out), and then computes for 9 µs.
+    for leave, expected_s in ((0, 26 * US), (1, 19 * US), (2, 17 * US), (5, 17 * US)):
+        program = Program(
+            ranks=np.arange(1),
+            operations=(
+                Compute(name="first", duration_s=10 * US, stream="a"),
+                Compute(name="second", duration_s=7 * US, stream="a"),
+                Wait(on="c", stream="a"),
+                Wait(on="a", stream="b", leave=leave),
+                Compute(name="third", duration_s=9 * US, stream="b"),
+            ),
+        )
+        wires = Wires()
+        wires.add(1.0)
+        outcome = reference_simulate(wires.network(), [program])
+        assert ends(outcome) == pytest.approx([expected_s], rel=1e-12)
+
+
 def test_calls_of_a_stream_follow_each_other_per_rank() -> None:
     # A rank without messages goes on at once: rank 2 of a send from 0 to 1 has nothing to do and
     # starts its next call, a message to rank 0, which is received after rank 0's send.
