@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 import simulator
-from simulator.base.errors import Problem, ScenarioError
+from simulator.base.errors import CollsimError, Problem, ScenarioError
 from simulator.collectives.call import Call
 from simulator.collectives.names import busbw_factor
 from simulator.compose.bound import bound_s
@@ -37,7 +38,7 @@ from simulator.compose.report import (
 from simulator.engine.jitter import JitterSpec
 from simulator.engine.outcome import CollectiveRecord, Outcome
 from simulator.engine.simulate import simulate
-from simulator.engine.traffic import Collective, Connections, LinkChange
+from simulator.engine.traffic import Collective, Connections, Level, LinkChange
 from simulator.fabric.model import LINK_KINDS
 from simulator.results.model import Provenance, Row, RunResult
 from simulator.scenario.resolved import Resolved
@@ -81,6 +82,13 @@ def run_resolved(
     CollsimError
         What the scenario asks for cannot be built, or the run cannot finish.
     """
+    try:
+        return _run(resolved, record, on_progress)
+    except CollsimError as error:
+        raise resolved.located(error) from error
+
+
+def _run(resolved: Resolved, record: bool | None, on_progress: OnProgress | None) -> RunResult:
     cluster = build_cluster(resolved)
     runner = _Runner(cluster, resolved, bool(resolved.engine.record) if record is None else record)
     if resolved.kind == "collective":
@@ -176,10 +184,14 @@ class _Runner:
 
     def _simulate(self, planned: Planned, *, record: bool) -> _Simulated:
         engine = self.resolved.engine
+        level = cast("Level", engine.level)
+        if level == "auto" and self.resolved.kind == "steps" and not self.jitter:
+            # A training step makes hundreds of calls, of which each lasts for many messages.
+            level = "folded"
         outcome = simulate(
             self.cluster.network,
             planned.programs,
-            level=engine.level,
+            level=level,
             max_transfers=engine.max_transfers,
             changes=self.changes,
             reroute=lambda collective, dead: self._reroute(planned, collective, dead),
@@ -236,7 +248,6 @@ class _Runner:
         algbw = call.size_bytes / time_s if time_s > 0 else 0.0
         link, kind = self._binding(call, group, choice, time_s)
         spec_type = self._dtype(call)
-        parts = self._parts(call, group, choice, time_s)
         return Row(
             collective=call.collective,
             algorithm=choice.algorithm,
@@ -256,7 +267,7 @@ class _Runner:
             bound_s=limit_s if limit_s > 0 else None,
             binding_link=link,
             binding_kind=kind,
-            **parts,
+            launch_s=self._launch_s(choice, time_s),
         )
 
     def _measured_s(self, call: Call, record: CollectiveRecord) -> float:
@@ -270,12 +281,9 @@ class _Runner:
             return self.cluster.profile.launch_s + 2.0 * copied / gpu.memory_Bps
         return _duration_s(record)
 
-    def _parts(
-        self, call: Call, group: IntArray, choice: Choice, time_s: float
-    ) -> dict[str, float | None]:
+    def _launch_s(self, choice: Choice, time_s: float) -> float:
         packing = self.cluster.profile.protocols[choice.protocol]
-        launch_s = min(self.cluster.profile.launch_s + packing.extra_launch_s, time_s)
-        return {"launch_s": launch_s, "latency_s": None, "bandwidth_s": None}
+        return min(self.cluster.profile.launch_s + packing.extra_launch_s, time_s)
 
     def _binding(
         self, call: Call, group: IntArray, choice: Choice, time_s: float

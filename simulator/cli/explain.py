@@ -69,15 +69,20 @@ def command(
         group = np.arange(cluster.n_gpus) if spec.ranks is None else np.asarray(spec.ranks)
         for size_bytes in spec.sizes_bytes or (0,):
             call = call_of(spec, len(group), size_bytes)
-            fixed = {
-                "algorithm": spec.algorithm,
-                "protocol": spec.protocol,
-                "channels": spec.channels,
-            }
-            for line in explain_call(cluster, call, group, **fixed):
+            lines = explain_call(
+                cluster,
+                call,
+                group,
+                algorithm=spec.algorithm,
+                protocol=spec.protocol,
+                channels=spec.channels,
+            )
+            for line in lines:
                 typer.echo(line)
             if steps:
-                choice = choose(cluster, call, group, **fixed)
+                choice = choose(
+                    cluster, call, group, algorithm=spec.algorithm, protocol=spec.protocol
+                )
                 single = Choice(
                     algorithm=choice.algorithm,
                     protocol=choice.protocol,

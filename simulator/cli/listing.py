@@ -32,11 +32,11 @@ def command(
     collective: Annotated[str | None, typer.Argument(help="Only this collective.")] = None,
 ) -> None:
     """List what there is."""
-    from simulator.collectives.names import canonical
+    from simulator.collectives.names import canonical_collective
     from simulator.collectives.registry import algorithms, collectives, get_algorithm
     from simulator.costs.profile import load_profile, profile_names
 
-    names = collectives() if collective is None else [canonical(collective)]
+    names = collectives() if collective is None else [canonical_collective(collective)]
     for name in names:
         typer.echo(name)
         for algorithm in algorithms(name):

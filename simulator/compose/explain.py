@@ -15,9 +15,10 @@ from simulator.collectives.schedule import Schedule, Stage
 from simulator.compose.bound import bound_s
 from simulator.compose.choose import candidates, lone_time_s
 from simulator.compose.cluster import Choice, Cluster
+from simulator.costs.profile import PATH_KINDS
 from simulator.engine.traffic import Collective, StageTraffic
 
-__all__ = ["StageTerms", "explain_call", "stage_terms", "step_table"]
+__all__ = ["HopTerms", "StageTerms", "explain_call", "stage_terms", "step_table"]
 
 IntArray = NDArray[np.int64]
 
@@ -25,25 +26,57 @@ MOST_STEP_ROWS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageTerms:
-    """What a stage costs on its most expensive connection."""
+class HopTerms:
+    """What a message costs on one kind of path of a stage, at its slowest."""
 
-    name: str
-    n_steps: int
-    edges: int
+    path: str
+    count: int
     message_bytes: float
-    """Mean payload of a message on that connection."""
+    """Mean payload of a message."""
     rate_Bps: float
-    """Payload rate of that connection."""
     latency_s: float
     """Alpha: links and software, per message."""
     src: int
     dst: int
 
     @property
+    def wire_s(self) -> float:
+        """Time on the wire, m/B."""
+        return self.message_bytes / self.rate_Bps if self.message_bytes else 0.0
+
+    @property
     def step_s(self) -> float:
-        """Time of one step: α + m/B."""
-        return self.latency_s + (self.message_bytes / self.rate_Bps if self.message_bytes else 0.0)
+        """Time of one message: α + m/B."""
+        return self.latency_s + self.wire_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTerms:
+    """What a stage costs: its steps, and a message on each kind of path that it uses."""
+
+    name: str
+    n_steps: int
+    hops: tuple[HopTerms, ...]
+    is_ring: bool
+    """Every rank sends to one and receives from one on each channel, all around."""
+
+    @property
+    def alpha_s(self) -> float:
+        """Latency of a step: in a ring a message passes all hops in turn, so their mean."""
+        if self.is_ring:
+            return _mean([(hop.latency_s, hop.count) for hop in self.hops])
+        return max(self.hops, key=lambda hop: hop.step_s).latency_s
+
+    @property
+    def beta_s(self) -> float:
+        """Time on the wire of a step."""
+        if self.is_ring:
+            return _mean([(hop.wire_s, hop.count) for hop in self.hops])
+        return max(self.hops, key=lambda hop: hop.step_s).wire_s
+
+
+def _mean(parts: list[tuple[float, int]]) -> float:
+    return sum(value * count for value, count in parts) / sum(count for _, count in parts)
 
 
 def stage_terms(cluster: Cluster, collective: Collective) -> list[StageTerms]:
@@ -53,25 +86,38 @@ def stage_terms(cluster: Cluster, collective: Collective) -> list[StageTerms]:
     owner = np.repeat(np.arange(len(connections.src)), np.diff(connections.indptr))
     rate = np.array(connections.max_rate_Bps)
     np.minimum.at(rate, owner, per_link)
-    return [_terms(stage, collective, rate) for stage in collective.stages]
+    kind = cluster.lowering.path_kinds(connections.link, owner, len(connections.src))
+    return [_terms(stage, collective, rate, kind) for stage in collective.stages]
 
 
-def _terms(stage: StageTraffic, collective: Collective, rate: NDArray[np.float64]) -> StageTerms:
+def _terms(
+    stage: StageTraffic, collective: Collective, rate: NDArray[np.float64], kind: IntArray
+) -> StageTerms:
     connections = collective.connections
     mean = stage.edge_bytes / np.maximum(stage.edge_messages, 1)
     wire = np.where(mean > 0, mean / rate[stage.connection], 0.0)
-    worst = int(np.argmax(wire + connections.latency_s[stage.connection]))
-    connection = int(stage.connection[worst])
-    return StageTerms(
-        name=stage.name,
-        n_steps=stage.n_steps,
-        edges=len(stage.connection),
-        message_bytes=float(mean[worst]),
-        rate_Bps=float(rate[connection]),
-        latency_s=float(connections.latency_s[connection]),
-        src=int(connections.src[connection]),
-        dst=int(connections.dst[connection]),
-    )
+    total = wire + connections.latency_s[stage.connection]
+    hops: list[HopTerms] = []
+    for path in np.unique(kind[stage.connection]):
+        among = np.flatnonzero(kind[stage.connection] == path)
+        worst = int(among[np.argmax(total[among])])
+        connection = int(stage.connection[worst])
+        hops.append(
+            HopTerms(
+                path=PATH_KINDS[int(path)],
+                count=len(among),
+                message_bytes=float(mean[worst]),
+                rate_Bps=float(rate[connection]),
+                latency_s=float(connections.latency_s[connection]),
+                src=int(connections.src[connection]),
+                dst=int(connections.dst[connection]),
+            )
+        )
+    lanes = connections.src[stage.connection] * (int(stage.channel.max()) + 1) + stage.channel
+    around = connections.dst[stage.connection] * (int(stage.channel.max()) + 1) + stage.channel
+    is_ring = stage.n_steps > 1 and bool(np.array_equal(np.sort(lanes), np.sort(around)))
+    is_ring = is_ring and len(np.unique(lanes)) == len(lanes)
+    return StageTerms(name=stage.name, n_steps=stage.n_steps, hops=tuple(hops), is_ring=is_ring)
 
 
 def explain_call(
@@ -159,29 +205,30 @@ def _timed(
 def _stage_lines(
     cluster: Cluster, collective: Collective, group: IntArray, choice: Choice
 ) -> Iterator[str]:
-    total_s = collective.launch_s
     alpha_s = beta_s = 0.0
     for term in stage_terms(cluster, collective):
-        wire_s = term.message_bytes / term.rate_Bps if term.message_bytes else 0.0
-        ends = " → ".join(
-            f"rank {slot}" if slot < len(group) else "switch" for slot in (term.src, term.dst)
-        )
         plural = "s" if term.n_steps > 1 else ""
-        yield f"Stage {term.name}: {term.n_steps} step{plural} over {term.edges} connections"
-        yield f"  slowest: {ends}, {format_rate(term.rate_Bps)} of payload"
-        yield (
-            f"  one step = α + m/B = {format_time(term.latency_s)} + "
-            f"{format_size(term.message_bytes)} / {format_rate(term.rate_Bps)} = "
-            f"{format_time(term.step_s)}"
-        )
-        yield (
-            f"  {term.n_steps} × {format_time(term.step_s)} = "
-            f"{format_time(term.n_steps * term.step_s)}"
-        )
-        total_s += term.n_steps * term.step_s
-        alpha_s += term.n_steps * term.latency_s
-        beta_s += term.n_steps * wire_s
+        yield f"Stage {term.name}: {term.n_steps} step{plural}; a message costs α + m/B:"
+        for hop in term.hops:
+            ends = " → ".join(
+                f"rank {slot}" if slot < len(group) else "switch" for slot in (hop.src, hop.dst)
+            )
+            yield (
+                f"  {hop.path:<8} {format_time(hop.latency_s)} + "
+                f"{format_size(hop.message_bytes)} / {format_rate(hop.rate_Bps)} = {format_time(hop.step_s)}"
+            )
+            yield f"  {'':<8} ({hop.count} connections, the slowest is {ends})"
+        step_s = term.alpha_s + term.beta_s
+        if term.is_ring and len(term.hops) > 1:
+            yield (
+                "  around the ring a message passes every kind of hop in turn, so a step takes "
+                f"their mean, {format_time(step_s)}"
+            )
+        yield f"  {term.n_steps} × {format_time(step_s)} = {format_time(term.n_steps * step_s)}"
+        alpha_s += term.n_steps * term.alpha_s
+        beta_s += term.n_steps * term.beta_s
     yield ""
+    total_s = collective.launch_s + alpha_s + beta_s
     yield (
         f"Sum: launch {format_time(collective.launch_s)} + latency (α) {format_time(alpha_s)} + "
         f"bandwidth (β) {format_time(beta_s)} = {format_time(total_s)}"

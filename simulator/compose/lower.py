@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.collectives.schedule import Schedule, Stage
-from simulator.costs.profile import CostProfile
+from simulator.costs.profile import PATH_KINDS, CostProfile
 from simulator.engine.traffic import Collective, Connections, Messages, StageTraffic
 from simulator.fabric.fabric import Fabric
 from simulator.fabric.model import LINK_KINDS, VERTEX_KINDS, Routes
@@ -116,6 +116,28 @@ class Lowering:
             launch_s=self.profile.launch_s + packing.extra_launch_s,
         )
 
+    def path_kinds(self, link: IntArray, owner: IntArray, n_owners: int) -> IntArray:
+        """Return the kind of each path by its weakest part, as index into `PATH_KINDS`.
+
+        Parameters
+        ----------
+        link
+            Links of all paths.
+        owner
+            Path of each entry of `link`.
+        n_owners
+            Number of paths.
+        """
+
+        def touches(flag: NDArray[np.bool_]) -> NDArray[np.bool_]:
+            return np.bincount(owner, weights=flag[link], minlength=n_owners) > 0
+
+        kind = np.zeros(n_owners, dtype=np.int64)
+        flags = (self._is_xgmi, self._is_pcie, self._enters_cpu, self._is_network)
+        for index, flag in enumerate(flags, start=1):
+            kind[touches(flag)] = index
+        return kind
+
     def pair_costs(
         self, src_vertex: IntArray, dst_vertex: IntArray, protocol: str, router: Router
     ) -> PairCosts:
@@ -132,20 +154,8 @@ class Lowering:
         pairs = len(src_vertex)
         owner = np.repeat(np.arange(pairs), np.diff(routes.indptr))
 
-        def touches(flag: NDArray[np.bool_]) -> NDArray[np.bool_]:
-            return np.bincount(owner, weights=flag[link], minlength=pairs) > 0
-
-        kind = np.zeros(pairs, dtype=np.int64)
-        kind[touches(self._is_xgmi)] = 1
-        kind[touches(self._is_pcie)] = 2
-        kind[touches(self._enters_cpu)] = 3
-        kind[touches(self._is_network)] = 4
-        alpha = np.array(
-            [
-                self.profile.alpha_s[path, protocol]
-                for path in ("nvlink", "xgmi", "pcie", "host", "network")
-            ]
-        )
+        kind = self.path_kinds(link, owner, pairs)
+        alpha = np.array([self.profile.alpha_s[path, protocol] for path in PATH_KINDS])
         per_link = self.fabric.capacity_Bps[link] / weight
         rate = np.full(pairs, np.inf)
         np.minimum.at(rate, owner, per_link)
@@ -225,9 +235,11 @@ def _messages(schedule: Schedule, stage: Stage) -> Callable[[int], Messages]:
             return Messages(edge=None, size_bytes=size)
         edge = np.asarray(step.edge)
         if len(edge) > 1 and not bool(np.all(edge[1:] > edge[:-1])):
-            total = np.bincount(edge, weights=size, minlength=n_edges)
+            total: FloatArray = np.bincount(edge, weights=size, minlength=n_edges).astype(
+                np.float64
+            )
             edge = np.unique(edge)
-            size = total[edge]
+            return Messages(edge=edge, size_bytes=total[edge])
         return Messages(edge=edge, size_bytes=size)
 
     return messages

@@ -334,7 +334,7 @@ def _expand(
                     )
                 )
             elif isinstance(operation, WaitOp):
-                done.append(Wait(on=operation.on, stream=operation.stream))
+                done.append(Wait(on=operation.on, stream=operation.stream, leave=operation.leave))
             else:
                 done.append(operation)
         programs.append(
