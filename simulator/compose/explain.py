@@ -215,7 +215,8 @@ def _stage_lines(
             )
             yield (
                 f"  {hop.path:<8} {format_time(hop.latency_s)} + "
-                f"{format_size(hop.message_bytes)} / {format_rate(hop.rate_Bps)} = {format_time(hop.step_s)}"
+                f"{format_size(hop.message_bytes)} / {format_rate(hop.rate_Bps)}"
+                f" = {format_time(hop.step_s)}"
             )
             yield f"  {'':<8} ({hop.count} connections, the slowest is {ends})"
         step_s = term.alpha_s + term.beta_s
