@@ -135,6 +135,7 @@ def p2p_plan(
     size_bytes: int,
     channels: P2pChannels,
     *,
+    n_ranks: int,
     n_nodes: int,
     remote: bool,
     all_nvlink: bool,
@@ -150,8 +151,8 @@ def p2p_plan(
         Of the message.
     channels
         From `p2p_channels`.
-    n_nodes
-        Of the communicator: a communicator over nodes uses small parts inside nodes too.
+    n_ranks, n_nodes
+        Of the communicator: one over nodes uses small parts inside nodes too.
     remote
         The message goes to another node.
     all_nvlink
@@ -183,15 +184,18 @@ def p2p_plan(
         elif remote and size_bytes < 8 * step:
             chunk //= 2
     least, most = (step // 2, step) if n_nodes > 1 else (step // 8, 32 * step)
-    parts = min(channels.per_peer, max(1, -(-size_bytes // least)))
-    if size_bytes > parts * most:
-        parts = channels.per_peer
-    part = -(-size_bytes // parts)
-    part = -(-part // _PIECE_BYTES) * _PIECE_BYTES if size_bytes else 0
-    used = max(1, -(-size_bytes // part)) if part else 1
+    spread = channels.per_peer
+    # Few channels per pair when all ranks talk to all, more for large messages.
+    while spread * n_ranks > channels.n_channels and spread > 1:
+        spread //= 2
+    part = max(least, -(-size_bytes // spread))
+    while part > most and spread <= channels.per_peer // 2:
+        spread *= 2
+        part = -(-size_bytes // spread)
+    part = -(-part // _PIECE_BYTES) * _PIECE_BYTES
     return P2pPlan(
         protocol=protocol,
-        n_channels=min(parts, used),
+        n_channels=max(1, -(-size_bytes // part)),
         part_bytes=min(part, size_bytes),
         chunk_bytes=chunk,
     )
