@@ -33,8 +33,10 @@ Reached = list[tuple[FlowGroup, IntArray]]
 """Rows by group."""
 
 _CACHE_ENTRIES = 4096
-_MOST_ROWS = 4096
-"""Groups of more rows are not followed one entity at a time."""
+_BATCH = 128
+"""When more entities than this come or go at once, numpy takes over."""
+_CALM = 16
+"""After this many solves in a row of at most `_FEW` entities come and gone, it hands back."""
 _FEW = 24
 """Up to this many entities are solved without numpy."""
 _MOST_THINNED = 8
@@ -75,6 +77,8 @@ class FluidNetwork:
         self._solving: Alarm | None = None
         # Who uses each link, while entities are followed one by one.
         self._one_by_one = True
+        self._n_changed = 0
+        self._n_calm = 0
         self._users: dict[int, dict[int, tuple[FlowGroup, int]]] = {}
         self._shapes: dict[int, tuple[int, Connections]] = {}
         self._cache: dict[tuple[tuple[int, bytes], ...], list[FloatArray]] = {}
@@ -86,7 +90,8 @@ class FluidNetwork:
         group = FlowGroup(self, connections, owner, fold, self._next_base)
         self._next_base += len(connections.src)
         self.groups.append(group)
-        self._choose_way()
+        if fold is not None:
+            self._one_by_one = False
         return group
 
     def shut(self, group: FlowGroup) -> None:
@@ -95,19 +100,20 @@ class FluidNetwork:
         self.groups.remove(group)
         self._fresh = [pair for pair in self._fresh if pair[0] is not group]
         self._fresh_one = [pair for pair in self._fresh_one if pair[0] is not group]
-        self._choose_way()
 
     def _choose_way(self) -> None:
-        one_by_one = all(
-            group.fold is None and len(group.key) <= _MOST_ROWS for group in self.groups
-        )
-        if one_by_one and not self._one_by_one:
-            self._users = {}
-            for group in self.groups:
-                for row in group.active().tolist():
-                    for link in group.route(row)[0]:
-                        self._users.setdefault(link, {})[group.base + row] = (group, row)
-        self._one_by_one = one_by_one
+        """Go back to one by one when little has moved for a while."""
+        self._n_calm = self._n_calm + 1 if self._n_changed <= _FEW else 0
+        self._n_changed = 0
+        if self._n_calm < _CALM or any(group.fold is not None for group in self.groups):
+            return
+        self._n_calm = 0
+        self._one_by_one = True
+        self._users = {}
+        for group in self.groups:
+            for row in group.active().tolist():
+                for link in group.route(row)[0]:
+                    self._users.setdefault(link, {})[group.base + row] = (group, row)
 
     def set_capacity(self, link: int, capacity_Bps: float) -> None:
         """Change a link's capacity from now on."""
@@ -126,6 +132,7 @@ class FluidNetwork:
 
     def enter(self, group: FlowGroup, rows: IntArray) -> None:
         """Let the entities on *rows* of a group ask for their links."""
+        self._one_by_one = self._one_by_one and len(rows) <= _BATCH
         if self._one_by_one:
             for row in rows.tolist():
                 self.enter_one(group, row)
@@ -152,6 +159,7 @@ class FluidNetwork:
 
     def leave(self, group: FlowGroup, rows: IntArray) -> None:
         """Free the links of the entities on *rows*."""
+        self._one_by_one = self._one_by_one and len(rows) <= _BATCH
         if not self._one_by_one:
             self._ask(group, rows, -1.0)
             return
@@ -169,6 +177,7 @@ class FluidNetwork:
         links = group.connections.link[entry]
         asked_Bps = group.connections.weight[entry] * np.repeat(group.alone_Bps[rows], counts)
         np.add.at(self._demand_Bps, links, sign * asked_Bps)
+        self._n_changed += len(rows)
         self._touched.append(links)
         self._solve_soon()
 
@@ -186,6 +195,8 @@ class FluidNetwork:
             self._solve_one_by_one()
         else:
             self._solve_all()
+            if not self._one_by_one:
+                self._choose_way()
 
     def _solve_one_by_one(self) -> None:
         touched, self._touched_one = self._touched_one, []
