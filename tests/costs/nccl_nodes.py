@@ -58,9 +58,7 @@ def node(
 
     for g in sorted(keep):
         join(f"gpu{g}", host(g // per_switch), "pcie", pcie_GBps)
-    unit = nccl_link_GBps(
-        "nvlink", {70: 25e9, 90: 25e9, 100: 50e9}.get(sm, 25e9), sm=sm, version=release
-    )
+    unit = nccl_link_GBps("nvlink", 50e9 if sm >= 100 else 25e9, sm=sm, version=release)
     if nvswitch_links:
         vertices.append(SearchVertex(name="nvs", kind="nvswitch"))
         for g in sorted(keep):

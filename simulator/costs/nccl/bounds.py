@@ -30,7 +30,7 @@ def hopeless(paths: Paths, attempt: Attempt, best: Found | None, *, network: boo
         return False
     most = attempt.max_channels
     if network:
-        most = min(most, _by_nics(paths, attempt))
+        most = min(most, _by_nics(paths, attempt), _by_classes(paths, attempt))
     if len(paths.members["gpu"]) > 1:
         most = min(most, _by_gpus(paths, attempt, network=network))
     if most < max(1, attempt.min_channels):
@@ -51,6 +51,45 @@ def _by_nics(paths: Paths, attempt: Attempt) -> int:
         fits = min(milli(nic.net_GBps) // whole, into // exact)
         rates[card] = max(rates.get(card, 0), fits)
     return sum(rates.values())
+
+
+def _by_classes(paths: Paths, attempt: Attempt) -> int:
+    """Bound channels by the links of a class, such as all from PCIe switches to CPUs together.
+
+    Each channel takes at least the cheapest way in and the cheapest way out.
+    """
+    gpus, nets = paths.members["gpu"], paths.members["net"]
+    speed = milli(attempt.bw_inter)
+    needed: dict[tuple[str, str], int] = {}
+    for ends in ([(n, g) for n in nets for g in gpus], [(g, n) for n in nets for g in gpus]):
+        costs = []
+        for source, target in ends:
+            way = paths.table.get((source, target))
+            if way is None or way.type > attempt.type_inter or way.bw < speed // 2:
+                continue
+            cost: dict[tuple[str, str], int] = {}
+            for index, amount in paths.charges(way, paths.kinds[source], speed).items():
+                kinds = _class_of(paths, index)
+                cost[kinds] = cost.get(kinds, 0) + amount
+            costs.append(cost)
+        if not costs:
+            return 0
+        for kinds in set().union(*costs):
+            least = min(cost.get(kinds, 0) for cost in costs)
+            needed[kinds] = needed.get(kinds, 0) + least
+    bound = attempt.max_channels
+    for kinds, amount in needed.items():
+        if amount:
+            total = sum(
+                link.bw for i, link in enumerate(paths.links) if _class_of(paths, i) == kinds
+            )
+            bound = min(bound, total // amount)
+    return bound
+
+
+def _class_of(paths: Paths, index: int) -> tuple[str, str]:
+    link = paths.links[index]
+    return paths.kinds[link.source], paths.kinds[link.target]
 
 
 def _by_gpus(paths: Paths, attempt: Attempt, *, network: bool) -> int:

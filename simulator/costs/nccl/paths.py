@@ -307,6 +307,37 @@ class Paths:
                     self._via(net, cpu, gpu)
                     self._via(gpu, cpu, net)
 
+    def charges(self, path: Path, start: str, amount: int) -> dict[int, int]:
+        """Return what a flow takes from each directed link, MB/s.
+
+        Parameters
+        ----------
+        path
+            Its way.
+        start
+            Kind of the device it starts at.
+        amount
+            Its rate, MB/s.
+        """
+        cpu = self.system.cpu
+        through_cpu = any(self.kinds[self.links[i].target] == "cpu" for i in path.links)
+        # Intel root complexes cut peer-to-peer writes of GPUs into small packets.
+        slow = path.type is PathType.PHB and start == "gpu" and through_cpu and cpu == "x86_intel"
+        taken: dict[int, int] = {}
+        for index in path.links:
+            link = self.links[index]
+            forward = amount * 6 // 5 if slow and link.kind == "pcie" else amount
+            taken[index] = taken.get(index, 0) + forward
+            backward = 0
+            # Writes of a NIC into older GPUs cost some of the other direction.
+            if self.kinds[link.target] == "gpu" and self.sm[link.target] < 80 and start != "gpu":
+                backward += forward // 8
+            if self.kinds[link.target] == "cpu" and cpu == "power" and link.kind == "nvlink":
+                backward += forward
+            if backward:
+                taken[link.reverse] = taken.get(link.reverse, 0) + backward
+        return taken
+
     def domains(self) -> list[list[int]]:
         """Return the local GPU indices grouped by mutual reach inside the node."""
         groups: list[list[int]] = []

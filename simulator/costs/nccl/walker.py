@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from simulator.costs.nccl.graph import PathType, Pattern
-from simulator.costs.nccl.paths import Path, Paths, milli
+from simulator.costs.nccl.paths import Paths, milli
 
 __all__ = ["PERFECT", "Attempt", "Found", "Walker"]
 
@@ -132,36 +132,7 @@ class Walker:
         if attempt.pattern in _TREES and (back is None or back.type > limit):
             return None
         speed = (attempt.bw_intra if intra else attempt.bw_inter) * share
-        return self._link_charges(path, kinds[0], milli(speed))
-
-    def _link_charges(self, path: Path, start: str, amount: int) -> _Charge:
-        paths, system = self.paths, self.paths.system
-        through_cpu = any(paths.kinds[paths.links[i].target] == "cpu" for i in path.links)
-        # Intel root complexes cut peer-to-peer writes of GPUs into small packets.
-        slow = (
-            path.type is PathType.PHB
-            and start == "gpu"
-            and through_cpu
-            and system.cpu == "x86_intel"
-        )
-        taken: dict[int, int] = {}
-        for index in path.links:
-            link = paths.links[index]
-            forward = amount * 6 // 5 if slow and link.kind == "pcie" else amount
-            taken[index] = taken.get(index, 0) + forward
-            backward = 0
-            # Reads by a NIC from older GPUs need requests in the other direction.
-            if paths.kinds[link.target] == "gpu" and paths.sm[link.target] < 80 and start != "gpu":
-                backward += forward // 8
-            if (
-                paths.kinds[link.target] == "cpu"
-                and system.cpu == "power"
-                and link.kind == "nvlink"
-            ):
-                backward += forward
-            if backward:
-                taken[link.reverse] = taken.get(link.reverse, 0) + backward
-        return tuple(taken.items())
+        return tuple(paths.charges(path, kinds[0], milli(speed)).items())
 
     def _take(self, charge: _Charge) -> bool:
         bw = self.bw
