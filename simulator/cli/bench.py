@@ -34,8 +34,10 @@ def command(
         str | None, typer.Option("--step", "-i", help="Step between sizes, instead of a factor.")
     ] = None,
     dtype: Annotated[str, typer.Option("--dtype", "-d", help="Type of an element.")] = "float",
-    redop: Annotated[str, typer.Option("--redop", "-o", help="Reduction.")] = "sum",
-    root: Annotated[str, typer.Option("--root", "-r", help="Root rank.")] = "0",
+    redop: Annotated[
+        str | None, typer.Option("--redop", "-o", help="Reduction; default sum.")
+    ] = None,
+    root: Annotated[str | None, typer.Option("--root", "-r", help="Root rank; default 0.")] = None,
     profile: Annotated[str, typer.Option(help="Cost profile.")] = "nccl",
     set_: Annotated[
         list[str] | None,
@@ -49,12 +51,14 @@ def command(
     table: Annotated[str, typer.Option(help="nccl-tests or summary.")] = "nccl-tests",
     links: Annotated[bool, typer.Option("--links", help="Print the loads of links.")] = False,
     ranks: Annotated[bool, typer.Option("--ranks", help="Print waiting against transfer.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Processes for sweeps.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes for sweeps; default one per core.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Predict an nccl-tests table from words."""
     from simulator.cli.output import Files
-    from simulator.cli.shared import simulate_and_print
+    from simulator.cli.shared import has_sizes, simulate_and_print
     from simulator.scenario.resolve import from_words
 
     words = {
@@ -64,18 +68,17 @@ def command(
         "collective.algorithm": algorithm,
         "collective.protocol": protocol,
         "collective.dtype": dtype,
-        "collective.redop": redop,
         "costs.profile": profile,
-        "collective.sizes.from": begin,
-        "collective.sizes.to": end,
     }
-    if step is None:
-        words["collective.sizes.factor"] = factor
-    else:
-        words["collective.sizes.step"] = step
-    if root != "0":
-        words["collective.root"] = root
+    if has_sizes(collective):
+        words |= {"collective.sizes.from": begin, "collective.sizes.to": end}
+        if step is None:
+            words["collective.sizes.factor"] = factor
+        else:
+            words["collective.sizes.step"] = step
     optional = {
+        "collective.redop": redop,
+        "collective.root": root,
         "gpus_per_node": gpus_per_node,
         "fabric.kind": fabric,
         "collective.channels": channels,

@@ -35,6 +35,7 @@ def command(
     import numpy as np
 
     from simulator.cli.output import warn
+    from simulator.cli.shared import has_sizes
     from simulator.compose.build import build_cluster
     from simulator.compose.choose import choose
     from simulator.compose.cluster import Choice
@@ -50,8 +51,9 @@ def command(
         "collective.algorithm": algorithm,
         "collective.protocol": protocol,
         "costs.profile": profile,
-        "collective.sizes": size,
     }
+    if has_sizes(collective):
+        words["collective.sizes"] = size
     optional = {
         "gpus_per_node": gpus_per_node,
         "fabric.kind": fabric,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,15 @@ if TYPE_CHECKING:
     from simulator.results.model import RunResult
     from simulator.scenario.resolved import Resolved
 
-__all__ = ["Files", "files_of", "print_result", "progress_of", "warn", "write_files"]
+__all__ = [
+    "Files",
+    "check_places",
+    "files_of",
+    "print_result",
+    "progress_of",
+    "warn",
+    "write_files",
+]
 
 
 MOST_CALL_ROWS = 12
@@ -55,6 +64,45 @@ def files_of(resolved: Resolved, given: Files) -> Files:
         trace=given.trace or place(output.trace),
         plots=given.plots or drawn,
     )
+
+
+def check_places(files: Files) -> None:
+    """Refuse, before anything is simulated, files that could not be written afterwards.
+
+    Raises
+    ------
+    ScenarioError
+        Every file whose folder is missing or closed, and every unknown kind of picture.
+    """
+    from simulator.base.errors import Problem, ScenarioError, nearest
+    from simulator.results.plots_style import FORMATS
+
+    problems: list[Problem] = []
+    for name in (files.csv, files.json, files.markdown, files.trace, *files.plots):
+        if name is None:
+            continue
+        path, folder = Path(name), Path(name).parent
+        ending = path.suffix.removeprefix(".").lower()
+        reason, allowed = "", "a file in a folder that exists and may be written"
+        if path.is_dir():
+            reason = "it is a folder"
+        elif not folder.is_dir():
+            reason = f"there is no folder {folder}"
+        elif not os.access(folder, os.W_OK):
+            reason = f"the folder {folder} may not be written"
+        if reason:
+            problems.append(Problem(file=name, message=f"cannot write: {reason}", allowed=allowed))
+        elif name in files.plots and ending not in FORMATS:
+            problems.append(
+                Problem(
+                    file=name,
+                    message=f"unknown picture format {path.suffix or path.name!r}",
+                    allowed=", ".join(f".{known}" for known in FORMATS),
+                    suggestion=nearest(ending, FORMATS),
+                )
+            )
+    if problems:
+        raise ScenarioError(problems)
 
 
 def warn(text: str) -> None:

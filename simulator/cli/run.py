@@ -29,7 +29,7 @@ def command(
     links: Annotated[bool, typer.Option("--links", help="Print the loads of links.")] = False,
     ranks: Annotated[bool, typer.Option("--ranks", help="Print waiting against transfer.")] = False,
     workers: Annotated[
-        int | None, typer.Option(help="Processes for sweeps; default one per core.")
+        int | None, typer.Option(min=1, help="Processes for sweeps; default one per core.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:

@@ -6,15 +6,32 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from simulator.base.errors import ScenarioError, unknown_name
-from simulator.cli.output import Files, files_of, print_result, progress_of, write_files
+from simulator.base.errors import CollsimError, ScenarioError, unknown_name
+from simulator.cli.output import (
+    Files,
+    check_places,
+    files_of,
+    print_result,
+    progress_of,
+    write_files,
+)
 
 if TYPE_CHECKING:
     from simulator.scenario.resolve import ScenarioSet
 
-__all__ = ["TABLES", "simulate_and_print"]
+__all__ = ["TABLES", "has_sizes", "simulate_and_print"]
 
 TABLES = ("summary", "nccl-tests")
+
+
+def has_sizes(collective: str) -> bool:
+    """Return False for a barrier, which moves no bytes."""
+    from simulator.collectives.names import canonical_collective
+
+    try:
+        return canonical_collective(collective) != "barrier"
+    except CollsimError:
+        return True  # an unknown name is refused with all other problems
 
 
 def simulate_and_print(
@@ -34,6 +51,7 @@ def simulate_and_print(
         raise ScenarioError(unknown_name("table", table, TABLES))
     first = scenarios.variants[0]
     files = files_of(first, given)
+    check_places(files)
     steps = len(scenarios.variants)
     if steps == 1 and first.collective is not None:
         steps = max(1, len(first.collective.sizes_bytes))

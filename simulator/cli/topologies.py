@@ -17,24 +17,36 @@ def list_(
 ) -> None:
     """List what there is."""
     import topologies
-    from simulator.base.errors import CollsimError
+    from simulator.base.errors import CollsimError, Problem, TopologyError, nearest
     from topologies import hardware
 
     def wanted(*texts: str) -> bool:
         return word is None or any(word.lower() in text.lower() for text in texts)
 
-    typer.echo("network fabrics")
-    for entry in topologies.entries():
-        if wanted(entry.name, entry.summary):
-            typer.echo(f"  {entry.name:<24} {entry.summary}")
-    typer.echo("\nnode presets")
-    for name in hardware.names():
+    def summary_of(name: str) -> str:
         try:
-            summary = hardware.summary(name)
+            return hardware.summary(name)
         except CollsimError as error:
-            summary = str(error)
-        if wanted(name, summary):
-            typer.echo(f"  {name:<24} {summary}")
+            return str(error)
+
+    fabrics = [(entry.name, entry.summary) for entry in topologies.entries()]
+    presets = [(name, summary_of(name)) for name in hardware.names()]
+    headings = {"network fabrics": fabrics, "node presets": presets}
+    found = {title: [row for row in rows if wanted(*row)] for title, rows in headings.items()}
+    if not any(found.values()):
+        known = [name for rows in headings.values() for name, _ in rows]
+        raise TopologyError(
+            Problem(
+                message=f"no fabric or preset has {word!r} in its name or summary",
+                allowed="a word such as h100, aws or pcie",
+                suggestion=nearest(word or "", known),
+            )
+        )
+    lines: list[str] = []
+    for title, rows in found.items():
+        if rows:
+            lines += ["", title, *(f"  {name:<24} {summary}" for name, summary in rows)]
+    typer.echo("\n".join(lines[1:]))
 
 
 @app.command("show", help="Show a node preset's interior or a fabric's options.")
@@ -50,6 +62,8 @@ def show(name: Annotated[str, typer.Argument(help="Preset or fabric.")]) -> None
         typer.echo(f"{name}: {entry.summary}\n  {entry.reference}\n\noptions")
         for field in option_fields(topologies.option_type(name)):
             default = "required" if field.required else f"default {field.default}"
+            if not field.required and field.default is None:
+                default = "derived unless given"
             typer.echo(f"  {field.name:<20} {field.kind}, {default}")
             typer.echo(f"  {'':<20} {field.doc}")
         return
