@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -134,7 +134,7 @@ def test_ring_of_several_edges_on_one_link() -> None:
 # --- registered algorithms --------------------------------------------------------------------
 
 REGISTERED = [(c, name) for c in collectives() for name in algorithms(c)]
-LAYOUTS = {
+LAYOUTS: dict[str, Callable[[int], Layout]] = {
     "flat": lambda n: Layout(world_size=n, pipeline_bytes=2**16),
     "two nodes, two channels": lambda n: Layout(
         world_size=n,
@@ -523,3 +523,84 @@ def test_folded_with_a_link_that_degrades() -> None:
     what = builders.ring(wires, 32, 4e6, 50 * GB, 1 * US)
     changes = [LinkChange(time_s=2e-3, link=7, factor=0.5)]
     check_folded(wires.network(), programs(what), changes)
+
+
+@pytest.mark.parametrize(
+    "small_bytes",
+    [
+        9e6,
+        pytest.param(
+            4.5e6, marks=pytest.mark.xfail(strict=True, reason="7.2 ms: as if both were big")
+        ),
+        pytest.param(
+            1e6, marks=pytest.mark.xfail(strict=True, reason="7.2 ms: as if both were big")
+        ),
+    ],
+)
+def test_folded_messages_of_two_sizes_on_one_link(small_bytes: float) -> None:
+    # 20 steps; in each, a big and a small message leave rank 0 over one link.  Max-min: the small
+    # one is gone after 2·small/B, the big one then has the link alone, and both are gone after
+    # (big + small)/B.  So the stage takes its load over capacity, 20·(big + small)/B, as the fold
+    # with weights edge_bytes / max edge_bytes on the link also says.
+    wires = Wires()
+    link = wires.add(50 * GB)
+    cables = [Cable(src=0, dst=1, links=[link]), Cable(src=0, dst=2, links=[link])]
+    steps = [{0: 9e6, 1: small_bytes}] * 20
+    what = builders.collective(
+        "fan", cables, [stage("fan", [(0, 0), (1, 0)], steps)], group=range(3)
+    )
+    outcome = simulate(wires.network(), programs(what), level="steps")
+    assert outcome.end_s == pytest.approx(20 * (9e6 + small_bytes) / 50e9, rel=EXACT)
+    check_folded(wires.network(), programs(what))
+
+
+WRONG_FOLDS = {
+    ("all_reduce", "nvls_tree"): "messages of two sizes on one link, see above: 68 % too slow",
+    ("all_reduce", "nvls"): "pieces up, then down one step later: the step that fills is missing",
+    ("barrier", "dissemination"): "empty messages: 0 times infinity",
+}
+FOLDED_ALGORITHMS = [
+    pytest.param(
+        *case,
+        marks=[pytest.mark.xfail(strict=True, reason=WRONG_FOLDS[case])]
+        if case in WRONG_FOLDS
+        else [],
+    )
+    for case in REGISTERED
+    # Uneven permutations without a barrier between them run into each other and share links,
+    # which a fold cannot see: 20 % slower than step after step.
+    if case != ("all_to_allv", "pairwise")
+]
+
+
+@pytest.mark.parametrize(("collective", "name"), FOLDED_ALGORITHMS)
+def test_folded_registered_algorithm(collective: str, name: str) -> None:
+    """No promise of half a percent for pipelines and trees; a fold that misses by 6 % is wrong."""
+    n = 8
+    counts = _uneven(n) * 100 if collective == "all_to_allv" else None
+    call = Call(
+        collective=collective,
+        world_size=n,
+        size_bytes={"barrier": 0, "all_to_allv": int(_uneven(n).sum()) * 100 // n}.get(
+            collective, n * 8 * 2**20
+        ),
+        counts_bytes=counts,
+    )
+    n_done = 0
+    for layout in (
+        Layout(world_size=n),
+        Layout(world_size=n, nodes=np.arange(n) // 4, n_channels=2),
+    ):
+        try:
+            schedule = make_schedule(call, name, layout)
+        except ScheduleError:
+            continue
+        wires = Wires()
+        what = builders.from_schedule(
+            schedule, builders.star(wires, n, 50 * GB), latency_s=lambda src, dst: 1 * US
+        )
+        steps = simulate(wires.network(), programs(what), level="steps")
+        folded = simulate(wires.network(), programs(what), level="folded")
+        assert folded.end_s == pytest.approx(steps.end_s, rel=0.06)
+        n_done += 1
+    assert n_done
