@@ -58,8 +58,8 @@ def run(
     """
     import yaml
 
+    from simulator.compose.sweep import run_set
     from simulator.scenario.resolve import load, loads
-    from simulator.sweep import run_set
 
     if scenario is not None:
         if sections:

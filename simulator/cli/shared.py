@@ -45,7 +45,7 @@ def simulate_and_print(
     quiet: bool,
 ) -> None:
     """Simulate all variants, print the table and write the files."""
-    from simulator.sweep import run_set
+    from simulator.compose.sweep import run_set
 
     if table not in TABLES:
         raise ScenarioError(unknown_name("table", table, TABLES))

@@ -12,8 +12,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import replace
 from multiprocessing.context import BaseContext
 
+from simulator.compose.run import run_resolved
 from simulator.results.model import RunResult
-from simulator.run import run_resolved
 from simulator.scenario.resolve import ScenarioSet
 from simulator.scenario.resolved import Resolved
 
