@@ -1,198 +1,236 @@
-"""Closed forms of one stage: how long it takes as a whole, at a given rate of its flows.
-
-All follow from the longest path through the recurrence of `wave`.  A path either *hops* (a
-message crosses to the next slot, which sends it on in the next step) and pays d + L, or *stays*
-at a connection for its next message and pays that message's d.
-"""
+"""Phases: the stages of a collective as entities of the fluid network."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.traffic import StageTraffic
+from simulator.engine.maxmin import max_min_rates
+from simulator.engine.ring_time import Ring
+from simulator.engine.ring_wave import cycles_of, followers
+from simulator.engine.routes import alone_rates, link_demand
+from simulator.engine.step_model import StepModel
+from simulator.engine.traffic import Collective, Connections, StageTraffic
 
-__all__ = ["Chain", "Ring", "first_steps", "ring_time"]
+__all__ = ["Phase", "phases_of"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-_EXACT_CELLS = 600_000
-"""Windows examined one by one up to this many (about 5 ms); beyond, the two that can win."""
+BoolArray = NDArray[np.bool_]
 
 
-def ring_time(hop_s: FloatArray, turn_s: FloatArray, message_s: FloatArray, n_steps: int) -> float:
-    """Return the time of *n_steps* steps in which every slot of a cycle forwards what it got.
+@dataclass(slots=True, kw_only=True)
+class Phase:
+    """One or more stages of a collective as one entity."""
 
-    Parameters
-    ----------
-    hop_s
-        d + L of each connection around the cycle, shape (slots,).
-    turn_s
-        Time in which each connection sends one message of each of its channels, C d.
-    message_s
-        d of each connection.
-    n_steps
-        K, the steps.
+    stages: tuple[int, ...]
+    """Indices of the stages that it stands for."""
+    connections: Connections
+    """Of the collective."""
+    route: Connections
+    """One row: wire bytes on each link per payload byte of the connection with most bytes."""
+    amount_bytes: float
+    """Payload of that connection."""
+    payload_bytes: FloatArray
+    """Payload of each connection."""
+    alone_Bps: float
+    """Rate of that connection when the phase is alone."""
+    rate_Bps: FloatArray
+    """Rate of each connection when the phase is alone (inf: it carries nothing)."""
+    tail_s: float
+    """Latency after the last byte has left (a stage of one step)."""
+    model: Ring | StepModel | None
+    """None: the bytes at the rate, then the tail."""
+    sends: BoolArray
+    """Ranks that send in the phase."""
+    receives: BoolArray
+    transfer_s: FloatArray
+    """Time that each rank has a send on the wire, alone: its busiest connection's."""
+    known_s: dict[tuple[float, bytes], float] = field(default_factory=dict)
 
-    Notes
-    -----
-    All slots start at once.  A path makes h ≤ K hops over a window W of contiguous connections;
-    of the K C messages that a connection sends, a hop passes C, a stay one, and the last hop
-    only one.  So::
+    @property
+    def alone_s(self) -> float:
+        """Time of the phase alone, without the tail."""
+        return self.duration_s(self.alone_Bps, np.zeros(0, dtype=bool))
 
-        T = max over W, 1 ≤ h ≤ K, of  sum_W (d + L)  +  max_W ((K − h + 1) C d − d)
+    def duration_s(self, rate_Bps: float, over: BoolArray) -> float:
+        """Return the time of the phase, without the tail, at a rate of its busiest connection.
 
-    With all connections alike it is linear in h: ``max(K C d + L, K (d + L) + (C − 1) d)``.
-    With connections of different numbers of channels, the paths that change channels between
-    them are left out (they cost at most a few d).
-    """
-    n = len(hop_s)
-    if (hop_s == hop_s[0]).all() and (turn_s == turn_s[0]).all():
-        d, all_d, hop = float(message_s[0]), float(turn_s[0]), float(hop_s[0])
-        return max(n_steps * all_d + hop - d, n_steps * hop + all_d - d)
-    if n * n_steps > _EXACT_CELLS:
-        return _long_ring_time(hop_s, turn_s, message_s, n_steps)
-    best = 0.0
-    around = np.concatenate((hop_s, hop_s))
-    turns = np.concatenate((turn_s, turn_s))
-    singles = np.concatenate((message_s, message_s))
-    total = np.zeros(n)
-    turn, single = np.zeros(n), np.zeros(n)
-    for hops in range(1, n_steps + 1):
-        low = (hops - 1) % n
-        total += around[low : low + n]
-        if hops <= n:
-            slower = turns[low : low + n] > turn
-            turn = np.where(slower, turns[low : low + n], turn)
-            single = np.where(slower, singles[low : low + n], single)
-        best = max(best, float((total + (n_steps - hops + 1) * turn - single).max()))
-    return best
-
-
-def _long_ring_time(
-    hop_s: FloatArray, turn_s: FloatArray, message_s: FloatArray, n_steps: int
-) -> float:
-    """Return the larger of the two windows that win in long rings.
-
-    Either the window holds a slowest connection, and reaches as far as hops cost more than its
-    turn; or latency rules everywhere, and the window is K hops long.
-    """
-    n = len(hop_s)
-    turn = float(turn_s.max())
-    slow = np.flatnonzero(turn_s == turn)
-    single = float(message_s[slow].min())
-    gain = hop_s - turn
-    if gain.sum() > 0:
-        reach = float(gain[slow].max())
-    else:
-        laps = np.concatenate(([0.0], np.cumsum(np.tile(gain, 3))))
-        middle = slow + n
-        before = laps[middle] - np.minimum.accumulate(laps)[middle]
-        after = np.maximum.accumulate(laps[::-1])[::-1][middle + 1] - laps[middle]
-        reach = float((before + after).max())
-    around = reach + (n_steps + 1) * turn - single
-    sums = np.concatenate(([0.0], np.cumsum(np.tile(hop_s, 2))))
-    part = n_steps % n
-    full = (n_steps // n) * float(hop_s.sum())
-    through = full + float((sums[part : part + n] - sums[:n]).max()) + turn - single
-    return max(around, through)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ring:
-    """A stage in which each edge sends in every step and the edges permute the slots."""
-
-    cycles: tuple[IntArray, ...]
-    """Edges of each cycle, in its order."""
-    connection: IntArray
-    edge_bytes: FloatArray
-    latency_s: FloatArray
-    n_steps: int
-
-    def duration_s(self, rate_Bps: FloatArray) -> float:
-        """Return the stage's time when each connection's messages travel at *rate_Bps*."""
-        message_s = self.edge_bytes / self.n_steps / rate_Bps[self.connection]
-        turn_s = np.bincount(self.connection, message_s).astype(np.float64)[self.connection]
-        hop_s = message_s + self.latency_s
-        longest, seen = 0.0, set()
-        for cycle in self.cycles:
-            hop, turn = hop_s[cycle], turn_s[cycle]
-            name = hop.tobytes() + turn.tobytes()
-            if name not in seen:
-                seen.add(name)
-                longest = max(longest, ring_time(hop, turn, message_s[cycle], self.n_steps))
-        return longest
-
-
-def first_steps(stage: StageTraffic) -> IntArray:
-    """Return the first step in which each edge carries a message (n_steps: never)."""
-    first = np.full(len(stage.connection), stage.n_steps, dtype=np.int64)
-    waiting = int((stage.edge_messages > 0).sum())
-    for step in range(stage.n_steps):
-        if waiting == 0:
-            break
-        edge = stage.messages(step).edge
-        if edge is None:
-            first = np.minimum(first, step)
-            break
-        fresh = edge[first[edge] == stage.n_steps]
-        first[fresh] = step
-        waiting -= len(fresh)
-    return first
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
-    """A stage whose messages move on from slot to slot, each edge begun later than the last.
-
-    Trees and chains (pipelined or not), and the rounds of a pairwise exchange.
-    """
-
-    groups: tuple[IntArray, ...]
-    """Edges by the step of their first message, ascending."""
-    src_lane: IntArray
-    dst_lane: IntArray
-    n_lanes: int
-    connection: IntArray
-    edge_bytes: FloatArray
-    edge_messages: IntArray
-    latency_s: FloatArray
-    n_steps: int
-    cyclic: bool
-    """Messages can come back to a slot within the stage and edges send many: no longest chain
-    bounds the hops, so the steps do."""
-
-    def duration_s(self, rate_Bps: FloatArray) -> float:
-        """Return the stage's time when each connection's messages travel at *rate_Bps*.
-
-        Notes
-        -----
-        ``T = max over edges of head + all messages of its connection + L + tail``: the longest
-        way to the edge's first message, the edge's own messages one after another, and the
-        longest way on from its last.
+        Connections that cross links that are *over* loaded are held to that rate; the others keep
+        their own.
         """
-        bytes_s = self.edge_bytes / rate_Bps[self.connection]
-        message_s = bytes_s / np.maximum(self.edge_messages, 1)
-        busy_s = np.bincount(self.connection, weights=bytes_s)[self.connection]
-        hop_s = message_s + self.latency_s
-        to_lane, head_s = np.zeros(self.n_lanes), np.zeros(len(hop_s))
-        for group in self.groups:
-            src, dst = self.src_lane[group], self.dst_lane[group]
-            head_s[group] = to_lane[src]
-            np.maximum.at(to_lane, src, head_s[group] + message_s[group])
-            np.maximum.at(to_lane, dst, head_s[group] + hop_s[group])
-        from_lane, tail_s = np.zeros(self.n_lanes), np.zeros(len(hop_s))
-        for group in reversed(self.groups):
-            src, dst = self.src_lane[group], self.dst_lane[group]
-            tail_s[group] = from_lane[dst]
-            own_s = from_lane[src]
-            np.maximum.at(from_lane, src, hop_s[group] + tail_s[group])
-            np.maximum.at(from_lane, src, message_s[group] + own_s)
-        live = np.concatenate(self.groups)
-        longest = float((head_s + busy_s + self.latency_s + tail_s)[live].max())
-        if self.cyclic:
-            longest = max(longest, self.n_steps * float(hop_s[live].mean()))
-        return longest
+        bytes_s = self.amount_bytes / rate_Bps if self.amount_bytes else 0.0
+        if self.model is None:
+            return bytes_s
+        held = np.zeros(0, dtype=bool)
+        if rate_Bps < self.alone_Bps * (1 - 1e-12):
+            held = self._crossing(over)
+        name = (rate_Bps if held.any() else self.alone_Bps, held.tobytes())
+        if name not in self.known_s:
+            rates = self.rate_Bps
+            if held.any() and isinstance(self.model, Ring):
+                share = self.payload_bytes / self.amount_bytes
+                rates = np.where(held, np.minimum(rates, rate_Bps * share), rates)
+            elif held.any():
+                # What is left of the links, whichever of the phase's messages use them.
+                rates = np.where(held, rates * (rate_Bps / self.alone_Bps), rates)
+            self.known_s[name] = max(self.model.duration_s(rates), bytes_s)
+        return self.known_s[name]
+
+    def _crossing(self, over: BoolArray) -> BoolArray:
+        """Return which connections with bytes cross links that are over."""
+        connections = self.connections
+        crossed = np.concatenate(([0], np.cumsum(over[connections.link])))
+        counts = crossed[connections.indptr[1:]] - crossed[connections.indptr[:-1]]
+        return np.asarray((counts > 0) & (self.payload_bytes > 0))
+
+
+def phases_of(collective: Collective, capacity_Bps: FloatArray) -> list[Phase]:
+    """Return the phases of a collective on links of these capacities.
+
+    Consecutive stages that are the same ring (reduce-scatter, then all-gather) are one phase:
+    the second flows on where the first is through.
+    """
+    runs: list[list[int]] = []
+    for index, stage in enumerate(collective.stages):
+        if runs and _continues(collective, collective.stages[runs[-1][-1]], stage):
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return [_phase(collective, tuple(run), capacity_Bps) for run in runs]
+
+
+def _continues(collective: Collective, before: StageTraffic, stage: StageTraffic) -> bool:
+    return (
+        stage.n_steps > 1
+        and np.array_equal(before.connection, stage.connection)
+        and np.array_equal(before.channel, stage.channel)
+        and _is_ring(collective, before, before.edge_messages, before.n_steps)
+        and _is_ring(collective, stage, stage.edge_messages, stage.n_steps)
+        and bool(
+            np.allclose(
+                before.edge_bytes * stage.n_steps, stage.edge_bytes * before.n_steps, rtol=1e-3
+            )
+        )
+    )
+
+
+def _phase(collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatArray) -> Phase:
+    connections, n_ranks = collective.connections, len(collective.group)
+    first = collective.stages[stages[0]]
+    n = len(connections.src)
+    edge_bytes = np.zeros(len(first.connection))
+    edge_messages = np.zeros(len(first.connection), dtype=np.int64)
+    for index in stages:
+        edge_bytes = edge_bytes + collective.stages[index].edge_bytes
+        edge_messages = edge_messages + collective.stages[index].edge_messages
+    n_steps = sum(collective.stages[index].n_steps for index in stages)
+    payload = np.bincount(first.connection, edge_bytes, n).astype(np.float64)
+    amount = float(payload.max(initial=0.0))
+    route = _folded_route(connections, payload, amount, len(capacity_Bps))
+    alone = float(alone_rates(route, capacity_Bps)[0])
+    active = payload > 0
+    latency_s = np.asarray(connections.latency_s)[first.connection]
+    moving = edge_messages > 0
+    sends, receives = np.zeros(n_ranks, dtype=bool), np.zeros(n_ranks, dtype=bool)
+    for flags, ends in ((sends, connections.src), (receives, connections.dst)):
+        slots = ends[first.connection[moving]]
+        flags[slots[slots < n_ranks]] = True
+    tail_s = 0.0
+    model: Ring | StepModel | None = None
+    if n_steps <= 1:
+        tail_s = float(latency_s[moving].max(initial=0.0))
+        rate_Bps = np.where(active, alone * payload / max(amount, 1e-300), np.inf)
+    else:
+        rate_Bps = alone_rates(connections, capacity_Bps)
+        if _is_ring(collective, first, edge_messages, n_steps):
+            src, dst = _lanes(collective, first)
+            after = followers(src, dst)
+            assert after is not None
+            model = Ring(
+                cycles=tuple(cycles_of(after)),
+                connection=first.connection,
+                edge_bytes=edge_bytes,
+                latency_s=latency_s,
+                n_steps=n_steps,
+            )
+            rate_Bps = _shared_rates(connections, rate_Bps, active, capacity_Bps)
+        else:
+            model = StepModel(collective, first, capacity_Bps)
+        rate_Bps = np.where(active, rate_Bps, np.inf)
+    phase = Phase(
+        stages=stages,
+        connections=connections,
+        route=route,
+        amount_bytes=amount,
+        payload_bytes=payload,
+        alone_Bps=alone,
+        rate_Bps=rate_Bps,
+        tail_s=tail_s,
+        model=model,
+        sends=sends,
+        receives=receives,
+        transfer_s=np.zeros(n_ranks),
+    )
+    busy_s = np.zeros(collective.n_slots)
+    np.maximum.at(busy_s, connections.src, payload / rate_Bps)
+    phase.transfer_s = np.minimum(busy_s[:n_ranks], phase.alone_s)
+    return phase
+
+
+def _folded_route(
+    connections: Connections, payload: FloatArray, amount: float, n_links: int
+) -> Connections:
+    """Return the single row of a phase: each link's wire bytes over the amount."""
+    active = payload > 0
+    wire = link_demand(connections, payload, active, n_links)
+    link = np.flatnonzero(wire)
+    with np.errstate(divide="ignore"):
+        limits = connections.max_rate_Bps[active] * (amount / payload[active])
+    return Connections(
+        src=np.zeros(1, dtype=np.int64),
+        dst=np.zeros(1, dtype=np.int64),
+        indptr=np.array([0, len(link)], dtype=np.int64),
+        link=link,
+        weight=wire[link] / amount if amount else wire[link],
+        latency_s=np.zeros(1),
+        max_rate_Bps=np.array([limits.min(initial=np.inf)]),
+    )
+
+
+def _shared_rates(
+    connections: Connections, lone_Bps: FloatArray, active: BoolArray, capacity_Bps: FloatArray
+) -> FloatArray:
+    """Return the connections' max-min rates when all active ones send at once."""
+    demand = link_demand(connections, lone_Bps, active, len(capacity_Bps))
+    if (demand <= capacity_Bps * (1 + 1e-9)).all():
+        return lone_Bps
+    counts = np.diff(connections.indptr)
+    keep = np.repeat(active, counts)
+    rate = lone_Bps.copy()
+    rate[active] = max_min_rates(
+        np.concatenate(([0], np.cumsum(counts[active]))),
+        connections.link[keep],
+        connections.weight[keep],
+        capacity_Bps,
+        connections.max_rate_Bps[active],
+    )
+    return rate
+
+
+def _lanes(collective: Collective, stage: StageTraffic) -> tuple[IntArray, IntArray]:
+    """Return the (channel, slot) of the source and destination of each edge."""
+    connections = collective.connections
+    base = np.asarray(stage.channel, dtype=np.int64) * collective.n_slots
+    return base + connections.src[stage.connection], base + connections.dst[stage.connection]
+
+
+def _is_ring(
+    collective: Collective, stage: StageTraffic, edge_messages: IntArray, n_steps: int
+) -> bool:
+    """Return whether every edge sends in every step, and the edges permute the slots."""
+    if not (edge_messages == n_steps).all():
+        return False
+    return followers(*_lanes(collective, stage)) is not None

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.contention import Demand, analyse
-from simulator.engine.folded import Phase, phases_of
 from simulator.engine.messages import count_messages
+from simulator.engine.phases import Phase, phases_of
 from simulator.engine.routes import alone_rates, link_demand, merged, payload_of_connections
 from simulator.engine.traffic import Collective, Connections
 from simulator.engine.wave import WavePlan

@@ -38,7 +38,7 @@ IntArray = NDArray[np.int64]
 Reroute = Callable[[Collective, frozenset[int]], Connections]
 """New routes for a collective when these links are dead."""
 
-_FLOWS_SHARE = 100
+_FLOWS_SHARE = 1000
 """A message that shares links costs about this many times one that does not."""
 _FLOWS_LIMIT = 30_000_000
 """Messages of one call that `flows` refuses to hold (several GiB)."""

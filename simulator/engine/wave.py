@@ -27,7 +27,7 @@ from simulator.engine.ring_wave import RingPlan, ring_plan
 from simulator.engine.routes import payload_of_connections
 from simulator.engine.traffic import Collective, Messages, StageTraffic
 
-__all__ = ["StepTimes", "Wave", "WavePlan"]
+__all__ = ["StagePlan", "StageTimer", "StepTimes", "Wave", "WavePlan", "WaveState"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -60,19 +60,20 @@ class Wave:
 
 
 @dataclass(slots=True, kw_only=True)
-class _State:
+class WaveState:
     """T by (channel, slot), flat, and when each connection is free."""
 
     begin_s: FloatArray
     free_s: FloatArray
 
 
-class _StagePlan:
+class StagePlan:
     """The index arrays of one stage."""
 
     def __init__(self, stage: StageTraffic, collective: Collective) -> None:
         connections, n_slots = collective.connections, collective.n_slots
         self.stage = stage
+        self.n_lanes = (1 + int(stage.channel.max(initial=0))) * n_slots
         self.connection = np.asarray(stage.connection, dtype=np.int64)
         channel = np.asarray(stage.channel, dtype=np.int64)
         self.src = channel * n_slots + connections.src[self.connection]
@@ -118,7 +119,7 @@ class WavePlan:
         self.n_channels = 1 + max(
             (int(stage.channel.max(initial=0)) for stage in collective.stages), default=0
         )
-        self._stages = [_StagePlan(stage, collective) for stage in collective.stages]
+        self._stages = [StagePlan(stage, collective) for stage in collective.stages]
         self._payload_bytes = payload_of_connections(collective)
 
     def run(
@@ -155,7 +156,7 @@ class WavePlan:
         all_spans: list[tuple[FloatArray, FloatArray]] = []
         for index, plan in enumerate(self._stages):
             first_s = np.full(len(rate_Bps), np.inf)
-            timer = _StageTimer(
+            timer = StageTimer(
                 index=index,
                 plan=plan,
                 state=state,
@@ -183,30 +184,30 @@ class WavePlan:
             spans=tuple(all_spans),
         )
 
-    def _initial(self, call_s: FloatArray) -> _State:
+    def _initial(self, call_s: FloatArray) -> WaveState:
         n_ranks, n_slots = len(self.collective.group), self.collective.n_slots
         begin_s = np.empty((self.n_channels, n_slots))
         begin_s[:, :n_ranks] = call_s + self.collective.launch_s
         # A switch is passive: it is ready from the first call on.
         begin_s[:, n_ranks:] = call_s.min(initial=np.inf)
-        return _State(
+        return WaveState(
             begin_s=begin_s.reshape(-1),
             free_s=np.full(len(self.collective.connections.src), -np.inf),
         )
 
 
 @dataclass(slots=True, kw_only=True)
-class _StageTimer:
+class StageTimer:
     """The steps of one stage of one run."""
 
     index: int
-    plan: _StagePlan
-    state: _State
+    plan: StagePlan
+    state: WaveState
     rate_Bps: FloatArray
-    jitter: MessageJitter | None
-    sink: Callable[[StepTimes], None] | None
-    first_s: FloatArray | None
-    busy_s: FloatArray | None
+    jitter: MessageJitter | None = None
+    sink: Callable[[StepTimes], None] | None = None
+    first_s: FloatArray | None = None
+    busy_s: FloatArray | None = None
 
     def run(self) -> None:
         """Advance the state over all steps of the stage."""
@@ -215,7 +216,7 @@ class _StageTimer:
         if plan.ring is not None and len(plan.connection):
             step = self._run_ring(plan.ring)
         while step < stage.n_steps:
-            self._general_step(step, stage.messages(step))
+            self.step(step, stage.messages(step))
             step += 1
 
     def _durations(self, messages: Messages, edges: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -271,7 +272,8 @@ class _StageTimer:
         ring_state.store(state.begin_s, state.free_s)
         return step
 
-    def _general_step(self, step: int, messages: Messages) -> None:
+    def step(self, step: int, messages: Messages) -> None:
+        """Advance the state by one step, whatever its messages."""
         plan, state = self.plan, self.state
         edges = plan.all_edges if messages.edge is None else messages.edge
         if len(edges) == 0:

@@ -452,13 +452,13 @@ def test_auto_folds_beyond_the_limit(build):
     assert levels == ["steps", "folded"]
 
 
-def test_auto_folds_what_contends_beyond_a_hundredth_of_the_limit(build):
+def test_auto_folds_what_contends_beyond_a_thousandth_of_the_limit(build):
     ring = build.ring_all_reduce(4, 4.0, links=[0, 0, 1, 1])
     programs = [program(np.arange(4), Start(collective=ring))]
     network = build.network([1.0, 1.0])
     levels = [
         checked(network, programs, max_transfers=limit).collectives[0].level
-        for limit in (2400, 2399)
+        for limit in (24_000, 23_999)
     ]
     assert levels == ["steps", "folded"]
 
