@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.base.errors import Problem, RoutingError
+from simulator.fabric.model import VERTEX_KINDS
 from simulator.fabric.options import RoutingOptions
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ def no_route(
                 f"{names.short_list(np.flatnonzero(seen))} from "
                 f"{names.short_list(np.flatnonzero(~seen))}",
                 allowed="failures that leave a path between all pairs that talk",
+            )
+        )
+    if VERTEX_KINDS.index("nvswitch") in fabric.vertex_kind[[src, dst]]:
+        off = " over NVLink, which routing.p2p: false turns off" if options.p2p is False else ""
+        return RoutingError(
+            Problem(
+                message=f"{head}{off}",
+                allowed="an NVSwitch and the GPUs of its own node or NVLink domain",
             )
         )
     why = "the network joins no NIC that one uses with a NIC that the other uses"

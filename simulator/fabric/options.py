@@ -11,14 +11,24 @@ __all__ = ["RoutingOptions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingOptions:
-    """How traffic finds its way; defaults are those of NCCL on the given node."""
+    """How traffic finds its way; defaults are those of NCCL on the given node.
 
-    policy: str = option(
+    Notes
+    -----
+    InfiniBand, Slingshot and EFA balance flows over paths (adaptive routing, which NCCL enables on
+    InfiniBand and not on RoCE: NCCL_IB_ADAPTIVE_ROUTING; De Sensi et al., SC20; packet spraying,
+    Shalev et al., IEEE Micro 40(6), 2020).  Their default here is `static`, which is as free of
+    collisions for rings and shifts on a full fat tree, and has one path per flow where `adaptive`
+    has up to thousands.  `adaptive` is the better picture where static routes do collide.
+    """
+
+    policy: str | None = option(
         "name",
-        "ecmp",
+        None,
         choices=("ecmp", "adaptive", "static"),
         doc="Choice among equally short network paths: `ecmp` hashes each flow, `adaptive` "
-        "splits each flow over all of them, `static` chooses by destination.",
+        "splits each flow over all of them, `static` deals destinations over them. Default: "
+        "`ecmp` on RoCE and Ethernet, `static` elsewhere.",
     )
     seed: int = option("count", 0, doc="Seed of the ECMP hash.")
     pxn: bool = option(

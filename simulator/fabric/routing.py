@@ -11,7 +11,7 @@ from simulator.base.errors import RoutingError, unknown_name
 from simulator.fabric.cut import no_route
 from simulator.fabric.fabric import Fabric
 from simulator.fabric.local import LocalTables
-from simulator.fabric.model import Routes
+from simulator.fabric.model import LINK_KINDS, Routes
 from simulator.fabric.network import NetworkTables, mix
 from simulator.fabric.options import RoutingOptions
 from simulator.fabric.plan import Plan, Planner
@@ -42,6 +42,11 @@ class Router:
     dead_links
         Directed links that have failed.
 
+    Attributes
+    ----------
+    policy : str
+        The policy in use: that of the options, or the default for the fabric's cables.
+
     Notes
     -----
     Inside a node see `simulator.fabric.interior`, for the choice of NICs
@@ -59,8 +64,11 @@ class Router:
     ) -> None:
         self.fabric = fabric
         self.options = options or RoutingOptions()
-        if self.options.policy not in _POLICIES:
-            raise RoutingError(unknown_name("routing policy", self.options.policy, _POLICIES))
+        cables = {LINK_KINDS[kind] for kind in set(fabric.link_kind[fabric.first_cable :].tolist())}
+        hashed = bool(cables & {"roce", "ethernet"})
+        self.policy = self.options.policy or ("ecmp" if hashed else "static")
+        if self.policy not in _POLICIES:
+            raise RoutingError(unknown_name("routing policy", self.policy, _POLICIES))
         self.dead_links = frozenset(int(link) for link in dead_links)
         self._dead: NDArray[np.bool_] | None = None
         self._network = fabric.network
@@ -137,7 +145,7 @@ class Router:
         total = np.zeros(self.fabric.n_links)
         src = np.atleast_1d(np.asarray(src_vertex, dtype=np.int64))
         amount = np.broadcast_to(np.asarray(weight, dtype=np.float64), src.shape)
-        if self.options.policy == "adaptive":
+        if self.policy == "adaptive":
             dst = np.atleast_1d(np.asarray(dst_vertex, dtype=np.int64))
             return self._spread_load(total, src, dst, amount)
         done = 0
@@ -168,7 +176,7 @@ class Router:
         if nics is not None:
             pins = np.asarray(nics, dtype=np.int64)
             pins = pins if pins.ndim == 2 else np.stack([pins, pins], axis=1)
-        adaptive = self.options.policy == "adaptive"
+        adaptive = self.policy == "adaptive"
         # Adaptive routes are long, a thousand links each in a large fat tree.
         step = _CHUNK // 32 if adaptive else _CHUNK
         for begin in range(0, len(src), step):
@@ -204,7 +212,7 @@ class Router:
         first, first_share = self._local_part(plan.first_row, plan.first_base)
         last, last_share = self._local_part(plan.last_row, plan.last_base)
         salt = None
-        if self.options.policy == "ecmp" and plan.start.shape[1]:
+        if self.policy == "ecmp" and plan.start.shape[1]:
             salt = mix(np.full(1, self.options.seed, dtype=np.uint64))
             for part in (src, dst, flow):
                 salt = mix(salt ^ part.astype(np.uint64))

@@ -36,7 +36,9 @@ def test_nothing_uses_a_dead_link(policy, dead):
 
 def test_a_lost_spine_leaves_the_others():
     fabric = build("leaf_spine", (hgx(), 2), radix=16)
-    router = Router(fabric).without(fabric.find_links("leaf0<->spine5"))
+    router = Router(fabric, RoutingOptions(policy="ecmp")).without(
+        fabric.find_links("leaf0<->spine5")
+    )
     flows = np.arange(500)
     src, dst = np.full(500, fabric.gpu_vertex[0]), np.full(500, fabric.gpu_vertex[8])
     used = {

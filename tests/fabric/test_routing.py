@@ -15,6 +15,8 @@ from simulator.fabric.routing import Router, RoutingOptions
 from tests.fabric.checks import all_pairs, check_routes, names, vertices
 from tests.fabric.nodes import GB, US, cube_mesh, dgx, hgx, node, pcie_box, tray
 
+ECMP = RoutingOptions(policy="ecmp")
+
 
 def build(kind, *nodes, **options):
     return topologies.build(nodes, kind, topologies.option_type(kind)(**options))
@@ -294,6 +296,10 @@ def test_other_ends_are_refused():
     for name in ("node0.cpu0", "node0.nic0", "node0.pcie0"):
         with pytest.raises(RoutingError, match=f"cannot begin or end at {name}"):
             router.routes([fabric.vertex(name)], fabric.gpu_vertex[[0]])
+    switch = fabric.vertex("node0.nvswitch0")
+    off = Router(fabric, RoutingOptions(p2p=False))
+    with pytest.raises(RoutingError, match=r"over NVLink, which routing\.p2p: false turns off"):
+        off.routes(fabric.gpu_vertex[[0]], [switch])
     with pytest.raises(RoutingError, match=r"node0\.nvswitch0 to node1\.gpu0"):
         router.routes([fabric.vertex("node0.nvswitch0")], fabric.gpu_vertex[[8]])
 
@@ -310,7 +316,8 @@ def test_ecmp_is_the_same_for_the_same_seed_only():
     fabric = build("leaf_spine", (hgx(), 8), radix=16)
     src, dst = all_pairs(fabric)
     first, again, other = (
-        Router(fabric, RoutingOptions(seed=seed)).routes(src, dst) for seed in (1, 1, 2)
+        Router(fabric, RoutingOptions(policy="ecmp", seed=seed)).routes(src, dst)
+        for seed in (1, 1, 2)
     )
     assert np.array_equal(first.link, again.link)
     assert not np.array_equal(first.link, other.link)
@@ -319,7 +326,7 @@ def test_ecmp_is_the_same_for_the_same_seed_only():
 def test_ecmp_does_not_depend_on_what_is_asked_together():
     fabric = build("fat_tree", (hgx(), 6), radix=8)
     src, dst = all_pairs(fabric)
-    router = Router(fabric)
+    router = Router(fabric, ECMP)
     whole = router.routes(src, dst)
     order = np.random.default_rng(3).permutation(len(src))[:50]
     for pair in order.tolist():
@@ -333,7 +340,7 @@ def test_ecmp_spreads_flows_evenly():
     flows = np.arange(4096)
     src = np.full(4096, fabric.gpu_vertex[0])
     dst = np.full(4096, fabric.gpu_vertex[8])
-    counts = _spine_counts(fabric, Router(fabric).routes(src, dst, flow=flows))
+    counts = _spine_counts(fabric, Router(fabric, ECMP).routes(src, dst, flow=flows))
     assert len(counts) == 8
     assert max(abs(count - 512) for count in counts.values()) < 4 * (4096 / 8 * 7 / 8) ** 0.5
 
@@ -357,7 +364,7 @@ def test_switches_of_several_tiers_choose_independently():
     fabric = build("fat_tree", (hgx(), 8), k=8)
     flows = np.arange(400)
     src, dst = np.full(400, fabric.gpu_vertex[0]), np.full(400, fabric.gpu_vertex[56])
-    routes = Router(fabric).routes(src, dst, flow=flows)
+    routes = Router(fabric, ECMP).routes(src, dst, flow=flows)
     cores = {fabric.vertex_name(v) for v in fabric.link_dst[routes.link].tolist()}
     assert len([name for name in cores if name.startswith("core")]) == 16
 
@@ -367,7 +374,7 @@ def test_subflows_of_a_pair_choose_independently():
     fabric = build("leaf_spine", (dgx(), 2), radix=16)
     flows = np.arange(2000)
     src, dst = np.full(2000, fabric.gpu_vertex[0]), np.full(2000, fabric.gpu_vertex[8])
-    routes = Router(fabric).routes(src, dst, flow=flows)
+    routes = Router(fabric, ECMP).routes(src, dst, flow=flows)
     uplinks = np.isin(routes.link, fabric.find_links("leaf0->spine*"))
     owner = np.repeat(flows, np.diff(routes.indptr))
     met = np.bincount(owner[uplinks], minlength=2000) == 1
@@ -451,6 +458,22 @@ def test_static_depends_on_the_destination_alone():
     routers = [Router(fabric, RoutingOptions(policy="static", seed=seed)) for seed in (0, 9)]
     src, dst = all_pairs(fabric)
     assert np.array_equal(routers[0].routes(src, dst).link, routers[1].routes(src, dst).link)
+
+
+def test_policy_by_default_is_that_of_the_cables():
+    for kind, policy in (
+        ("infiniband", "static"),
+        ("roce", "ecmp"),
+        ("ethernet", "ecmp"),
+        ("efa", "static"),
+        ("slingshot", "static"),
+    ):
+        fabric = build("leaf_spine", (hgx(), 2), radix=16, link_kind=kind)
+        src, dst = all_pairs(fabric)
+        router = Router(fabric)
+        assert router.policy == policy
+        named = Router(fabric, RoutingOptions(policy=policy))
+        assert np.array_equal(router.routes(src, dst).link, named.routes(src, dst).link)
 
 
 def test_unknown_policy_shows_the_nearest():
