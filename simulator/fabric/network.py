@@ -266,8 +266,8 @@ class NetworkTables:
         Notes
         -----
         Static routes deal destinations over the next hops digit by digit, which is D-mod-k in a
-        fat tree (Zahavi, "D-Mod-K Routing Providing Non-Blocking Traffic for Shift Permutations
-        on Real Life Fat Trees", Technion CCIT 776, 2010).
+        fat tree up to the numbering of its cores (Zahavi, "D-Mod-K Routing Providing Non-Blocking
+        Traffic for Shift Permutations on Real Life Fat Trees", Technion CCIT 776, 2010).
         """
         here = src.copy()
         goal = self._goal[column]
@@ -284,7 +284,9 @@ class NetworkTables:
             if salt is None:
                 rest = digits[going]
                 pick = rest % count
-                digits[going] = rest // count
+                # The digit used goes to the other end, for networks with more choices than digits;
+                # an odd step keeps the next choice, mostly among 2**n, as even as this one.
+                digits[going] = rest // count + pick * (len(self.attached) // count | 1)
             elif int(count.max()) == 1:
                 pick = np.zeros(len(row), dtype=np.int64)
             else:

@@ -453,6 +453,15 @@ def test_static_routes_of_a_shift_do_not_collide():
         assert load.max() == pytest.approx(1.0)
 
 
+def test_static_routes_spread_again_behind_a_gateway():
+    """Eight flows between two sites: eight spines up, and eight spines down."""
+    fabric = build("two_sites", (hgx(), 8), radix=32)
+    src, dst = fabric.gpu_vertex[:8], fabric.gpu_vertex[-8:]
+    load = Router(fabric, RoutingOptions(policy="static")).load(src, dst)
+    for pattern in ("site0.leaf*->spine*", "spine*->site1.leaf*"):
+        assert sorted(load[fabric.find_links(pattern)].tolist())[-9:] == [0.0] + [1.0] * 8
+
+
 def test_static_depends_on_the_destination_alone():
     fabric = build("fat_tree", (hgx(), 6), radix=8)
     routers = [Router(fabric, RoutingOptions(policy="static", seed=seed)) for seed in (0, 9)]
