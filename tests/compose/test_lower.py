@@ -1,0 +1,209 @@
+"""Routes, weights, alphas and messages of lowered calls, against numbers added up by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulator.base.errors import ScheduleError
+from simulator.collectives.call import Call
+from simulator.collectives.registry import algorithms, collectives
+from simulator.compose.cluster import Choice
+from simulator.costs.profile import PATH_KINDS
+from simulator.engine.traffic import Collective
+from tests.compose.clusters import cluster
+
+
+def lowered(
+    name: str,
+    profile: str,
+    algorithm: str,
+    *,
+    size_bytes: int = 4096,
+    op: str = "all_reduce",
+    channels: int = 1,
+    protocol: str = "Simple",
+    ranks: list[int] | None = None,
+) -> Collective:
+    made = cluster(name, profile)
+    group = np.arange(made.n_gpus) if ranks is None else np.array(ranks)
+    call = Call(collective=op, world_size=len(group), size_bytes=size_bytes)
+    choice = Choice(algorithm=algorithm, protocol=protocol, n_channels=channels)
+    return made.collective(call, group, choice)
+
+
+def pair(name: str, profile: str, a: int, b: int, protocol: str = "Simple"):
+    """Return link names, weights, latency, kind of path and lone rate of one pair of ranks."""
+    made = cluster(name, profile)
+    vertex = made.fabric.gpu_vertex
+    costs = made.lowering.pair_costs(vertex[[a]], vertex[[b]], protocol, made.lowering.router)
+    links, _ = costs.routes.pair(0)
+    return (
+        [made.fabric.link_name(link) for link in links],
+        costs.weight.tolist(),
+        float(costs.latency_s[0]),
+        PATH_KINDS[int(costs.path_kind[0])],
+        float(costs.rate_Bps[0]),
+    )
+
+
+def test_a_pair_over_nvlink_by_hand():
+    # Two links of 100 GB/s and 100 ns; LL carries half data, NCCL gets 80 % of NVLink:
+    # weight 1 / (0.5 · 0.8) = 2.5, rate 100 / 2.5 = 40 GB/s, alpha 0.6 us.
+    links, weight, latency_s, kind, rate_Bps = pair("round", "nccl", 0, 1, "LL")
+    assert links == ["box0.gpu0->box0.nvs", "box0.nvs->box0.gpu1"]
+    assert weight == pytest.approx([2.5, 2.5])
+    assert latency_s == pytest.approx(2 * 100e-9 + 0.6e-6)
+    assert kind == "nvlink"
+    assert rate_Bps == pytest.approx(40e9)
+
+
+def test_a_pair_over_the_network_by_hand():
+    # gpu, plx, nic, switch, nic, plx, gpu: four PCIe links of 200 ns, two cables of 1 us, and
+    # 150 ns of an InfiniBand switch.  Weights at full protocol: PCIe 1/0.76, InfiniBand 1/0.95;
+    # the narrowest is the cable: 10 GB/s · 0.95.
+    links, weight, latency_s, kind, rate_Bps = pair("round", "nccl", 0, 2)
+    assert links == [
+        "box0.gpu0->box0.plx",
+        "box0.plx->box0.nic",
+        "box0.nic->switch",
+        "switch->box1.nic",
+        "box1.nic->box1.plx",
+        "box1.plx->box1.gpu0",
+    ]
+    assert weight == pytest.approx([1 / 0.76] * 2 + [1 / 0.95] * 2 + [1 / 0.76] * 2)
+    assert latency_s == pytest.approx(4 * 200e-9 + 2 * 1e-6 + 150e-9 + 14e-6)
+    assert kind == "network"
+    assert rate_Bps == pytest.approx(9.5e9)
+
+
+def test_ideal_has_neither_weights_nor_software():
+    _, weight, latency_s, _, rate_Bps = pair("round", "ideal", 0, 2)
+    assert weight == [1.0] * 6
+    assert latency_s == pytest.approx(2.95e-6)
+    assert rate_Bps == pytest.approx(10e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs"),
+    [
+        ("dgx-h100", {(0, 7): "nvlink"}),
+        ("2 x dgx-h100", {(0, 1): "nvlink", (0, 8): "network"}),
+        # On the cube mesh GPU 0 and GPU 5 are not joined: NVLink through a third GPU (NVB).
+        ("dgx-1-v100", {(0, 1): "nvlink", (0, 5): "nvlink"}),
+        ("pcie-l40s-4", {(0, 1): "host"}),
+        # Trays of one rack share NVSwitches.
+        ("2 x gb200-nvl72", {(0, 7): "nvlink"}),
+    ],
+)
+def test_kind_of_path(name: str, pairs: dict[tuple[int, int], str]):
+    for (a, b), kind in pairs.items():
+        assert pair(name, "ideal", a, b)[3] == kind
+
+
+def test_shared_connection_of_all_channels():
+    made = lowered("dgx-h100", "ideal", "ring", channels=4)
+    # One connection per neighbour, whatever the number of channels, and no rate cap of its own.
+    assert len(made.connections.src) == 8
+    assert np.isinf(made.connections.max_rate_Bps).all()
+    for stage in made.stages:
+        assert len(stage.connection) == 32
+        assert sorted(set(stage.channel.tolist())) == [0, 1, 2, 3]
+
+
+def test_connection_per_channel_has_its_share_of_the_pair():
+    one = lowered("dgx-h100", "nccl", "ring", channels=1)
+    four = lowered("dgx-h100", "nccl", "ring", channels=4)
+    assert len(four.connections.src) == 4 * len(one.connections.src) == 32
+    assert four.connections.max_rate_Bps == pytest.approx(360e9 / 4)
+    assert one.connections.max_rate_Bps == pytest.approx(360e9)
+    # Each channel's connection has the whole route of its pair.
+    ends = set(zip(four.connections.src.tolist(), four.connections.dst.tolist(), strict=True))
+    assert ends == {(r, (r + 1) % 8) for r in range(8)}
+    assert (np.diff(four.connections.indptr) == 2).all()
+
+
+def test_launch_is_the_profile_s_plus_the_protocol_s():
+    assert lowered("dgx-h100", "ideal", "ring").launch_s == 0.0
+    assert lowered("dgx-h100", "nccl", "ring", protocol="LL").launch_s == pytest.approx(6.6e-6)
+    assert lowered("dgx-h100", "nccl", "ring").launch_s == pytest.approx(8.4e-6)
+
+
+def test_switches_are_slots_beyond_the_ranks():
+    made = lowered("dgx-h100", "nccl", "nvls")
+    assert made.n_slots == 9
+    ends = set(zip(made.connections.src.tolist(), made.connections.dst.tolist(), strict=True))
+    assert ends == {(r, 8) for r in range(8)} | {(8, r) for r in range(8)}
+    # One NVLink hop each way, not two.
+    assert (np.diff(made.connections.indptr) == 1).all()
+
+
+def test_switches_of_two_nodes_are_two():
+    made = lowered("2 x dgx-h100", "nccl", "nvls_tree")
+    fabric = cluster("2 x dgx-h100", "nccl").fabric
+    assert made.n_slots == 18
+    for slot, node in ((16, 0), (17, 1)):
+        into = np.flatnonzero(made.connections.dst == slot)
+        names = {fabric.link_name(made.connections.link[made.connections.indptr[i]]) for i in into}
+        assert names
+        assert all(name.startswith(f"node{node}.gpu") for name in names)
+
+
+def test_slots_are_positions_in_the_group():
+    made = lowered("2 x dgx-h100", "ideal", "ring", ranks=[3, 9, 12])
+    fabric = cluster("2 x dgx-h100", "ideal").fabric
+    assert made.group.tolist() == [3, 9, 12]
+    first = made.connections.link[made.connections.indptr[:-1]]
+    names = [fabric.link_name(link).split("->")[0] for link in first]
+    assert set(names) == {"node0.gpu3", "node1.gpu1", "node1.gpu4"}
+
+
+def test_a_protocol_that_the_profile_does_not_have():
+    with pytest.raises(ScheduleError, match="unknown protocol 'LL'"):
+        lowered("dgx-h100", "ideal", "ring", protocol="LL")
+
+
+def every_algorithm() -> list[tuple[str, str]]:
+    found = [(op, name) for op in collectives() for name in algorithms(op) if op != "all_to_allv"]
+    assert len(found) > 30
+    return found
+
+
+@pytest.mark.parametrize(("op", "name"), every_algorithm())
+@pytest.mark.parametrize("where", ["dgx-h100", "3 x 3 of dgx-h100"])
+def test_messages_carry_the_schedule_s_bytes(op: str, name: str, where: str):
+    """Three ways to count: stage's closed form, messages of all steps, pieces of the schedule."""
+    made = cluster(where, "nccl")
+    group = np.arange(made.n_gpus)
+    size_bytes = 0 if op == "barrier" else 10_007
+    call = Call(collective=op, world_size=len(group), size_bytes=size_bytes)
+    choice = Choice(algorithm=name, protocol="Simple", n_channels=2)
+    try:
+        schedule = made.schedule(call, group, choice)
+    except ScheduleError:
+        pytest.skip("not for this group")
+    collective = made.collective(call, group, choice)
+    for stage, traffic in zip(schedule.stages, collective.stages, strict=True):
+        sent = np.zeros(len(stage.src))
+        pieces = np.zeros(len(stage.src))
+        count = np.zeros(len(stage.src), dtype=np.int64)
+        for index in range(stage.n_steps):
+            messages = traffic.messages(index)
+            edges = np.arange(len(sent)) if messages.edge is None else messages.edge
+            assert len(set(edges.tolist())) == len(edges)  # one message per edge and step
+            sent[edges] += messages.size_bytes
+            count[edges] += 1
+            step = stage.step(index)
+            of_piece = np.arange(len(sent))[step.edge]
+            sizes = schedule.chunks.size_bytes(
+                np.broadcast_to(step.start, of_piece.shape),
+                np.broadcast_to(np.asarray(step.count), of_piece.shape),
+            )
+            np.add.at(pieces, of_piece, sizes)
+        assert sent == pytest.approx(pieces)
+        assert sent == pytest.approx(traffic.edge_bytes)
+        assert count.tolist() == traffic.edge_messages.tolist()
+        # The connection of an edge joins the edge's ends.
+        ends = collective.connections
+        assert (ends.src[traffic.connection] == stage.src).all()
+        assert (ends.dst[traffic.connection] == stage.dst).all()
