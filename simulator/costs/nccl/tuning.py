@@ -65,7 +65,7 @@ def _entry(
 ) -> TuningEntry:
     reason = why_not(inp, collective, algorithm, protocol, datatype=datatype, reduction=reduction)
     bandwidth, latency = 0.0, 0.0
-    if inp.graph(algorithm) is not None and not _never(collective, algorithm, protocol):
+    if inp.graph(algorithm) is not None and not _never(inp, collective, algorithm, protocol):
         bandwidth = bandwidth_GBps(inp, collective, algorithm, protocol)
         bandwidth *= _tree_correction(inp, collective, algorithm, protocol, size_bytes)
         latency = latency_us(inp, collective, algorithm, protocol)
@@ -92,8 +92,10 @@ def _entry(
     )
 
 
-def _never(collective: str, algorithm: str, protocol: str) -> bool:
+def _never(inp: TuningInput, collective: str, algorithm: str, protocol: str) -> bool:
     """Return whether the pair has no formula."""
+    if algorithm == "nvls_tree" and inp.n_nodes == 1:
+        return True
     if protocol != "Simple" and algorithm not in ("ring", "tree"):
         return True
     if collective == "all_reduce":
