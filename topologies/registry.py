@@ -194,6 +194,14 @@ def build(
     TopologyError
         Unknown topology, options out of range or of another topology, sizes that do not fit
         (with what would), nodes without NIC, a graph in pieces.
+
+    Examples
+    --------
+    >>> from topologies import build, hardware, option_type
+    >>> options = option_type("rail_optimized")(oversubscription=2)
+    >>> fabric = build([(hardware.load("dgx-h100"), 4)], "rail_optimized", options)
+    >>> fabric.n_gpus, fabric.counts()["leaf"]
+    (32, 8)
     """
     found = get_topology(kind)
     chosen = found.options() if options is None else options

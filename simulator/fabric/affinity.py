@@ -150,7 +150,7 @@ class NodeClass:
                 ranks = {
                     n: interior.nic_rank(gpu, nic, outward)
                     for n, nic in enumerate(nics)
-                    if alive[n]
+                    if alive[n] and interior.gpu_nic(gpu, nic, outward) is not None
                 }
                 tables[outward].append({n: rank for n, rank in ranks.items() if rank is not None})
         owners = _owners(tables[True], len(nics))

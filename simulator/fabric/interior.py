@@ -98,6 +98,8 @@ class Interior:
         self._peer_links = {
             link for gpu in gpus for link in self._out[gpu] if self._dst[link] in gpus
         }
+        nics = set(compiled.nics.tolist())
+        self._own_nics = {gpu: {self._dst[out] for out in self._out[gpu]} & nics for gpu in gpus}
         self._buses: dict[tuple[int, int, bool], list[int] | None] = {}
         template = compiled.template
         self._scale_up = options.p2p is not False
@@ -168,10 +170,15 @@ class Interior:
         return LocalRoute(tuple(shares), tuple(shares.values()), late)
 
     def _bus(self, src: int, dst: int, cpus: bool) -> list[int] | None:
-        """Return the shortest, then widest path over PCIe, sockets and C2C."""
+        """Return the shortest, then widest path over PCIe, sockets and C2C.
+
+        A GPU with a NIC of its own (MI250X) is the host's bridge to that NIC.
+        """
 
         def through(vertex: int) -> bool:
             kind = self._kind[vertex]
+            if kind == _GPU:
+                return cpus and bool(self._own_nics[vertex] & {src, dst})
             return kind == _PCIE_SWITCH or (cpus and kind == _CPU)
 
         key = (src, dst, cpus)

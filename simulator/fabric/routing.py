@@ -54,6 +54,14 @@ class Router:
     fewest hops.  ECMP hashes (seed, source, destination, flow, subflow) anew at every switch.
     Not modelled: network transport between GPUs of one node (NCCL's ncclTopoCheckNet), and
     routes longer than the shortest (Valiant routing on a dragonfly).
+
+    Examples
+    --------
+    >>> from topologies import build, hardware
+    >>> fabric = build([(hardware.load("dgx-h100"), 2)], "single_switch")
+    >>> routes = Router(fabric).routes(fabric.gpu_vertex[[0]], fabric.gpu_vertex[[9]])
+    >>> [fabric.link_name(link) for link in routes.pair(0)[0]][:3]
+    ['node0.gpu0->node0.nvswitch0', 'node0.nvswitch0->node0.gpu1', 'node0.gpu1->node0.pcie_switch1']
     """
 
     def __init__(

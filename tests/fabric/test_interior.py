@@ -185,6 +185,34 @@ def test_xgmi_forwards_over_any_number_of_dies():
     ]
 
 
+def test_the_host_reaches_a_nic_on_a_gpu_through_it():
+    """MI250X: the NIC hangs on a GPU; without GPUDirect the way is GPU, CPU, that GPU, NIC."""
+    pair = node(
+        "pair",
+        [("gpu0", "gpu"), ("gpu1", "gpu"), ("cpu0", "cpu"), ("nic0", "nic")],
+        [
+            ("gpu0", "gpu1", "xgmi", 200 * GB),
+            ("gpu0", "cpu0", "xgmi", 36 * GB),
+            ("gpu1", "cpu0", "xgmi", 36 * GB),
+            ("gpu1", "nic0", "pcie", 25 * GB),
+        ],
+    )
+    fabric = topologies.build([(pair, 2)], "single_switch")
+    for options, ways in (
+        ({}, (["gpu0", "gpu1", "nic0"], ["gpu1", "nic0"])),
+        (
+            {"gpudirect": False},
+            (["gpu0", "cpu0", "gpu1", "nic0"], ["gpu1", "cpu0", "gpu1", "nic0"]),
+        ),
+    ):
+        router = Router(fabric, RoutingOptions(**options))
+        for gpu, way in enumerate(ways):
+            routes = router.routes(fabric.gpu_vertex[[gpu]], fabric.gpu_vertex[[2 + gpu]])
+            there = [f"node0.{name}" for name in way]
+            back = [f"node1.{name}" for name in reversed(way)]
+            assert vertices(fabric, routes) == [*there, "leaf0", *back]
+
+
 def test_nvlink_is_relayed_once_at_most():
     """GPUs 0 and 3 of a chain are three NVLinks apart: the data go through host memory."""
     chain = node(
