@@ -83,10 +83,9 @@ def stage_terms(cluster: Cluster, collective: Collective) -> list[StageTerms]:
     """Return the terms of every stage of a lowered call."""
     connections = collective.connections
     per_link = cluster.fabric.capacity_Bps[connections.link] / connections.weight
-    owner = np.repeat(np.arange(len(connections.src)), np.diff(connections.indptr))
-    rate = np.array(connections.max_rate_Bps)
-    np.minimum.at(rate, owner, per_link)
-    kind = cluster.lowering.path_kinds(connections.link, owner, len(connections.src))
+    slowest = np.minimum.reduceat(per_link, connections.indptr[:-1])
+    rate = np.minimum(connections.max_rate_Bps, slowest)
+    kind = cluster.lowering.path_kinds(connections.link, connections.indptr)
     return [_terms(stage, collective, rate, kind) for stage in collective.stages]
 
 

@@ -116,27 +116,18 @@ class Lowering:
             launch_s=self.profile.launch_s + packing.extra_launch_s,
         )
 
-    def path_kinds(self, link: IntArray, owner: IntArray, n_owners: int) -> IntArray:
+    def path_kinds(self, link: IntArray, indptr: IntArray) -> IntArray:
         """Return the kind of each path by its weakest part, as index into `PATH_KINDS`.
 
         Parameters
         ----------
-        link
-            Links of all paths.
-        owner
-            Path of each entry of `link`.
-        n_owners
-            Number of paths.
+        link, indptr
+            Links of the paths, in CSR; no path is empty.
         """
-
-        def touches(flag: NDArray[np.bool_]) -> NDArray[np.bool_]:
-            return np.bincount(owner, weights=flag[link], minlength=n_owners) > 0
-
-        kind = np.zeros(n_owners, dtype=np.int64)
-        flags = (self._is_xgmi, self._is_pcie, self._enters_cpu, self._is_network)
-        for index, flag in enumerate(flags, start=1):
-            kind[touches(flag)] = index
-        return kind
+        if len(indptr) == 1:
+            return np.zeros(0, dtype=np.int64)
+        weakest = np.maximum.reduceat(self._path_code[link], indptr[:-1])
+        return np.asarray(weakest, dtype=np.int64)
 
     def pair_costs(
         self, src_vertex: IntArray, dst_vertex: IntArray, protocol: str, router: Router
@@ -152,13 +143,10 @@ class Lowering:
         link = routes.link
         weight = routes.share / (self._efficiency[self.fabric.link_kind[link]] * share)
         pairs = len(src_vertex)
-        owner = np.repeat(np.arange(pairs), np.diff(routes.indptr))
-
-        kind = self.path_kinds(link, owner, pairs)
+        kind = self.path_kinds(link, routes.indptr)
         alpha = np.array([self.profile.alpha_s[path, protocol] for path in PATH_KINDS])
         per_link = self.fabric.capacity_Bps[link] / weight
-        rate = np.full(pairs, np.inf)
-        np.minimum.at(rate, owner, per_link)
+        rate = np.minimum.reduceat(per_link, routes.indptr[:-1]) if pairs else np.zeros(0)
         return PairCosts(
             routes=routes,
             weight=weight,

@@ -35,16 +35,18 @@ __all__ = [
 
 MOST_VERTICES = 20_000
 """Larger fabrics are not listed vertex by vertex: no picture of them could be read."""
+MOST_LINKS = 10_000
+"""Of larger fabrics only the busiest links are listed."""
 MOST_LINK_EVENTS = 200_000
 """A trace with more link intervals than this would not open in a viewer."""
 
 
 def link_loads(cluster: Cluster, outcome: Outcome) -> tuple[LinkLoad, ...]:
-    """Return the loads of all links that carried anything, busiest first."""
+    """Return the loads of links that carried anything, busiest first, at most `MOST_LINKS`."""
     fabric = cluster.fabric
     used = np.flatnonzero(outcome.link_bytes > 0)
     share = outcome.link_busy_s[used] / outcome.end_s if outcome.end_s > 0 else used * 0.0
-    order = np.argsort(-share, kind="stable")
+    order = np.argsort(-share, kind="stable")[:MOST_LINKS]
     return tuple(
         LinkLoad(
             name=fabric.link_name(int(link)),
