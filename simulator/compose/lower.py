@@ -56,12 +56,18 @@ class Lowering:
         self._routes: dict[bytes, Routes] = {}
         self._efficiency = np.array([profile.efficiency[kind] for kind in LINK_KINDS])
         kinds = np.asarray(fabric.link_kind)
-        self._is_network = np.isin(kinds, [LINK_KINDS.index(kind) for kind in _NETWORK_KINDS])
-        self._is_pcie = np.isin(kinds, [LINK_KINDS.index(kind) for kind in ("pcie", "upi")])
-        self._is_xgmi = kinds == LINK_KINDS.index("xgmi")
-        self._enters_cpu = np.asarray(fabric.vertex_kind)[fabric.link_dst] == VERTEX_KINDS.index(
-            "cpu"
+        code = np.zeros(len(kinds), dtype=np.uint8)
+        code[kinds == LINK_KINDS.index("xgmi")] = PATH_KINDS.index("xgmi")
+        code[np.isin(kinds, [LINK_KINDS.index(kind) for kind in ("pcie", "upi")])] = (
+            PATH_KINDS.index("pcie")
         )
+        enters_cpu = np.asarray(fabric.vertex_kind)[fabric.link_dst] == VERTEX_KINDS.index("cpu")
+        code[enters_cpu] = PATH_KINDS.index("host")
+        code[np.isin(kinds, [LINK_KINDS.index(kind) for kind in _NETWORK_KINDS])] = (
+            PATH_KINDS.index("network")
+        )
+        self._path_code = code
+        """Of each link, what it makes of a path that uses it, as index into `PATH_KINDS`."""
 
     def collective(
         self,
