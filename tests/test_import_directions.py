@@ -36,6 +36,13 @@ MAY_USE = {
         "simulator.training",
         "topologies",
     },
+    "simulator.verdict": {
+        "simulator.compose",
+        "simulator.scenario",
+        "simulator.results",
+        "simulator.importers",
+        "topologies",
+    },
     "simulator": {
         "simulator.compose",
         "simulator.fabric",
@@ -54,6 +61,8 @@ MAY_USE = {
         "simulator.fabric",
         "simulator.scenario",
         "simulator.results",
+        "simulator.importers",
+        "simulator.verdict",
         "topologies",
     },
     "validation": {"simulator", "simulator.collectives", "simulator.importers"},

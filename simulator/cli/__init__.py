@@ -16,7 +16,7 @@ def main() -> None:
     import typer
 
     from simulator.base.errors import CollsimError
-    from simulator.cli import bench, explain, listing, run, show, topologies
+    from simulator.cli import bench, compare, explain, listing, run, show, topologies
 
     app = typer.Typer(
         name="collsim",
@@ -30,6 +30,7 @@ def main() -> None:
     app.callback()(listing.version_option)
     app.command("run", help=run.HELP)(run.command)
     app.command("bench", help=bench.HELP)(bench.command)
+    app.command("compare", help=compare.HELP)(compare.command)
     app.command("explain", help=explain.HELP)(explain.command)
     app.command("show", help=show.HELP)(show.command)
     app.add_typer(topologies.app, name="topologies", help=topologies.HELP)

@@ -1,0 +1,156 @@
+"""``collsim compare LOG...``: measured rows beside predicted ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simulator.cli.measured import (
+    Collective,
+    Fabric,
+    Given,
+    GpusPerNode,
+    NodeName,
+    Nodes,
+    Scenario,
+    Settings,
+    read_tables,
+    set_up_for,
+    tell_set_up,
+    tell_warnings,
+)
+
+if TYPE_CHECKING:
+    from simulator.verdict.records import Comparison
+
+HELP = "Predict the rows of nccl-tests logs and print both side by side."
+
+BEYOND = 1
+"""Exit code where a table's median error is beyond ``--max-error``."""
+
+
+def command(
+    logs: Annotated[list[str], typer.Argument(help="Logs of nccl-tests or rccl-tests, or - .")],
+    node: NodeName = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
+    fabric: Fabric = None,
+    scenario: Scenario = None,
+    set_: Settings = None,
+    collective: Collective = None,
+    max_error: Annotated[
+        str | None, typer.Option(help="Exit with 1 where a table's median error is above, 20%.")
+    ] = None,
+    csv: Annotated[str | None, typer.Option(help="Write all rows as CSV.")] = None,
+    json: Annotated[str | None, typer.Option(help="Write rows, errors and warnings.")] = None,
+    plot: Annotated[str | None, typer.Option(help="Draw measured dots on the prediction.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Predict the rows of logs and print both side by side."""
+    from simulator.base.units import parse_fraction
+    from simulator.cli.output import Files, check_places
+
+    limit = None if max_error is None else parse_fraction(max_error)
+    check_places(Files(csv=csv, json=json, plots=() if plot is None else (plot,)))
+    tables, warnings = read_tables(logs, collective)
+    tell_warnings(warnings)
+    given = Given(
+        node=node,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        fabric=fabric,
+        scenario=scenario,
+        settings=tuple(set_ or ()),
+    )
+    comparisons: list[Comparison] = []
+    for place, (file, table) in enumerate(tables):
+        comparison = _compare(file, table, given, quiet)
+        _tell(comparison, first=place == 0)
+        comparisons.append(comparison)
+    _write(comparisons, warnings, csv, json, plot)
+    if limit is not None:
+        beyond = [entry for entry in comparisons if entry.errors[0].median > limit]
+        for entry in beyond:
+            typer.echo(
+                f"{entry.title}: median error {100 * entry.errors[0].median:.1f} % is beyond "
+                f"{100 * limit:g} %",
+                err=True,
+            )
+        if beyond:
+            raise typer.Exit(BEYOND)
+
+
+def _compare(file: str, table: Any, given: Given, quiet: bool) -> Comparison:
+    from simulator.cli.output import progress_of
+    from simulator.verdict.predict import predict_rows
+    from simulator.verdict.records import Comparison
+
+    set_up = set_up_for(given, table).as_observed()
+    report: Any
+    with progress_of(len({row.size_bytes for row in table.rows}), "predicting", quiet) as report:
+        rows = predict_rows(set_up, table, on_progress=report)
+    return Comparison(file=file, table=table, set_up=set_up, rows=tuple(rows))
+
+
+def _tell(comparison: Comparison, *, first: bool) -> None:
+    import sys
+
+    from simulator.verdict.records import comparison_table, errors_table
+
+    terminal = sys.stdout.isatty()
+    if not first:
+        typer.echo("")
+    tell_set_up(comparison.set_up)
+    typer.echo(comparison_table(comparison).render(terminal=terminal))
+    typer.echo("")
+    typer.echo(errors_table(comparison.errors).render(terminal=terminal))
+
+
+def _write(
+    comparisons: list[Comparison],
+    warnings: list[Any],
+    csv: str | None,
+    json: str | None,
+    plot: str | None,
+) -> None:
+    from simulator.results.files import write_text
+    from simulator.verdict.records import comparison_csv, comparison_json
+
+    written: list[str] = []
+    if csv is not None:
+        write_text(csv, comparison_csv(comparisons))
+        written.append(csv)
+    if json is not None:
+        write_text(json, comparison_json(comparisons, warnings))
+        written.append(json)
+    if plot is not None:
+        for number, comparison in enumerate(comparisons):
+            path = Path(plot)
+            if number:
+                path = path.with_name(f"{path.stem}-{number + 1}{path.suffix}")
+            draw(comparison, str(path))
+            written.append(str(path))
+    for name in written:
+        typer.echo(f"wrote {name}", err=True)
+
+
+def draw(comparison: Comparison, path: str) -> None:
+    """Draw one comparison."""
+    from simulator.results.plots_compare import ComparedPoint, plot_compared
+
+    points: list[ComparedPoint] = []
+    for row in comparison.rows:
+        least_s, most_s = row.expected_s
+        scale = row.predicted.busbw_Bps * row.predicted.time_s
+        points.append(
+            ComparedPoint(
+                size_bytes=row.size_bytes,
+                measured_Bps=row.measured_busbw_Bps,
+                predicted_Bps=row.predicted.busbw_Bps,
+                least_Bps=scale / most_s,
+                most_Bps=scale / least_s,
+            )
+        )
+    plot_compared(points, path, title=comparison.title)

@@ -1,0 +1,124 @@
+"""What ``compare`` and ``check`` share: logs, their warnings, and the set-up of each table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from simulator.base.errors import Problem
+    from simulator.importers import MeasuredTable
+    from simulator.verdict.setup import SetUp
+
+__all__ = [
+    "Collective",
+    "Fabric",
+    "Given",
+    "GpusPerNode",
+    "NodeName",
+    "Nodes",
+    "Scenario",
+    "Settings",
+    "read_tables",
+    "set_up_for",
+    "tell_set_up",
+    "tell_warnings",
+]
+
+NodeName = Annotated[
+    str | None, typer.Option("--node", help="Node preset; left out, the log's header is asked.")
+]
+Nodes = Annotated[str | None, typer.Option("--nodes", "-N", help="Number of nodes.")]
+GpusPerNode = Annotated[
+    str | None, typer.Option("--gpus-per-node", "-g", help="GPUs of each node that took part.")
+]
+Fabric = Annotated[str | None, typer.Option("--fabric", help="Kind of network between nodes.")]
+Scenario = Annotated[
+    str | None, typer.Option("--scenario", help="Scenario file, instead of --node.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other key of a scenario."),
+]
+Collective = Annotated[
+    str | None, typer.Option("--collective", help="Of tables that do not tell their own.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The set-up as the command line gives it; None: not said."""
+
+    node: str | None
+    nodes: str | None
+    gpus_per_node: str | None
+    fabric: str | None
+    scenario: str | None
+    settings: tuple[str, ...]
+
+    @property
+    def words(self) -> dict[str, str]:
+        """Return what was said as words of a scenario."""
+        from simulator.scenario.patch import split_assignment
+
+        found = {
+            "node": self.node,
+            "nodes": self.nodes,
+            "gpus_per_node": self.gpus_per_node,
+            "fabric.kind": self.fabric,
+        }
+        words = {key: value for key, value in found.items() if value is not None}
+        return words | dict(split_assignment(text) for text in self.settings)
+
+
+def read_tables(
+    files: list[str], collective: str | None
+) -> tuple[list[tuple[str, MeasuredTable]], list[Problem]]:
+    """Return every table of every file with the file's name, and all warnings."""
+    from simulator.collectives.names import canonical_collective
+    from simulator.importers.nccl_tests import read
+
+    name = None if collective is None else canonical_collective(collective)
+    tables: list[tuple[str, MeasuredTable]] = []
+    warnings: list[Problem] = []
+    for file in files:
+        log = read(file)
+        warnings += log.warnings
+        for table in log.tables:
+            if table.collective == "unknown" and name is not None:
+                tables.append((file, replace(table, collective=name)))
+            else:
+                tables.append((file, table))
+    return tables, warnings
+
+
+def tell_warnings(warnings: list[Problem]) -> None:
+    """Print what was odd in the logs, with line numbers, on standard error."""
+    for problem in warnings:
+        typer.echo(f"warning: {problem}", err=True)
+
+
+def set_up_for(given: Given, table: MeasuredTable) -> SetUp:
+    """Return the set-up of a table: as given, or guessed with what was given laid over it."""
+    from simulator.verdict.guess import guess, with_observed
+    from simulator.verdict.setup import SetUp, fitted
+
+    words = given.words
+    if given.scenario is not None:
+        return fitted(with_observed(SetUp(words=words, file=given.scenario), table), table)
+    if "node" in words:
+        return fitted(with_observed(SetUp(words=words), table), table)
+    return fitted(guess(table).with_words(words), table)
+
+
+def tell_set_up(set_up: SetUp) -> None:
+    """Print a guessed set-up with its reasons, and what the log says about the run."""
+    if set_up.reasons:
+        typer.echo(f"set-up guessed from the log: {set_up.title}")
+        for reason in set_up.reasons:
+            typer.echo(f"  - {reason}")
+        typer.echo("  give --node, --nodes or --set to correct it")
+    for text in set_up.evidence:
+        typer.echo(f"the log says: {text}")

@@ -1,0 +1,1 @@
+"""Predictions beside measurements: comparison, verdict, likely causes, inverse questions."""

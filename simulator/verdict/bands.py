@@ -1,0 +1,56 @@
+"""How far a healthy machine may be from its prediction.
+
+A row that carries its own uncertainty uses it.  Otherwise the band is by size: healthy published
+8×A100 NVSwitch nodes alone differ among themselves by 25–30 % below 1 KiB (the launch floor
+depends on the CPU and on one process per GPU or one for all), 10–20 % at 1–4 MiB and 1–9 % above
+8 MiB, to which the model's own error is added.
+"""
+
+from __future__ import annotations
+
+from simulator.results.model import Row
+
+__all__ = ["LARGE_BYTES", "SMALL_BYTES", "expected_s", "size_range"]
+
+SMALL_BYTES = 1 << 20
+"""Below: the launch and the steps' latency rule."""
+LARGE_BYTES = 16 << 20
+"""From here on: bandwidth rules."""
+
+BAND_SMALL = 0.60
+BAND_MIDDLE = 0.45
+BAND_LARGE = 0.25
+"""Half width of the 80 % band, as a share of the time, where the row does not tell its own."""
+
+RANGES = ("<1M", "1M-16M", ">=16M")
+
+
+def size_range(size_bytes: int) -> str:
+    """Return the name of a size's range, one of `RANGES`.
+
+    Examples
+    --------
+    >>> size_range(8), size_range(1 << 20), size_range(1 << 30)
+    ('<1M', '1M-16M', '>=16M')
+    """
+    if size_bytes < SMALL_BYTES:
+        return RANGES[0]
+    return RANGES[1] if size_bytes < LARGE_BYTES else RANGES[2]
+
+
+def expected_s(row: Row) -> tuple[float, float]:
+    """Return the least and greatest expected time, symmetric on the logarithm.
+
+    Examples
+    --------
+    >>> row = Row(collective="all_reduce", algorithm="ring", protocol="Simple", n_channels=1,
+    ...     world_size=2, n_nodes=1, size_bytes=1 << 30, count=1, time_s=1.0, algbw_Bps=1.0,
+    ...     busbw_Bps=1.0)
+    >>> expected_s(row)
+    (0.8, 1.25)
+    """
+    if row.uncertainty_s is not None and row.time_s > 0:
+        share = row.uncertainty_s / row.time_s
+    else:
+        share = (BAND_SMALL, BAND_MIDDLE, BAND_LARGE)[RANGES.index(size_range(row.size_bytes))]
+    return row.time_s / (1.0 + share), row.time_s * (1.0 + share)

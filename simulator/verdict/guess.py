@@ -1,0 +1,192 @@
+"""A set-up guessed from a log's header: GPU names, ranks, hosts, transports, variables.
+
+The guess is a preset that fits what is known; every step of it is told.  What the log shows of
+the software's state (sockets instead of verbs, variables that switch paths off) is kept apart as
+*observed*: a comparison predicts with it, a check asks whether it is the fault.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from simulator.importers import MeasuredTable
+from simulator.verdict.setup import SetUp, refuse_guess
+
+__all__ = ["chip_of", "guess", "with_observed"]
+
+_CHIPS: tuple[tuple[str, str, int], ...] = (
+    (r"gb300", "gb300", 4),
+    (r"gb200", "gb200", 4),
+    (r"gh200", "gh200", 4),
+    (r"b300", "b300", 8),
+    (r"b200", "b200", 8),
+    (r"h100.*nvl", "h100-nvl", 0),
+    (r"h200.*nvl", "h200-nvl", 0),
+    (r"h100.*pcie", "h100-pcie", 0),
+    (r"h200", "h200", 8),
+    (r"h100", "h100", 8),
+    (r"h800", "h800", 8),
+    (r"\bh20\b", "h20", 8),
+    (r"a800", "a800", 8),
+    (r"a100.*pcie.*40|a100.*40.*pcie", "a100-40gb", 0),
+    (r"a100.*pcie", "a100", 0),
+    (r"a100.*40", "a100-sxm4-40gb", 8),
+    (r"a100", "a100-sxm4-80gb", 8),
+    (r"v100.*pcie", "v100", 0),
+    (r"v100.*sxm3", "dgx-2", 16),
+    (r"v100", "v100", 8),
+    (r"mi250", "mi250x", 8),
+    (r"mi300", "mi300x", 8),
+    (r"mi325", "mi325x", 8),
+    (r"mi355", "mi355x", 8),
+    (r"a10g", "aws-g5", 8),
+)
+"""Pattern of a device's name, collsim's name of it, GPUs of its usual node (0: a PCIe card)."""
+
+_EFA = {
+    "a100-sxm4-40gb": "aws-p4d",
+    "a100-sxm4-80gb": "aws-p4de",
+    "h100": "aws-p5",
+    "h200": "aws-p5en",
+    "b200": "aws-p6-b200",
+    "b300": "aws-p6-b300",
+}
+_GOOGLE = {"h200": "gcp-a3-ultra", "b200": "gcp-a4"}
+
+FAULT_VARIABLES = re.compile(
+    r"^NCCL_(P2P_DISABLE|P2P_LEVEL|SHM_DISABLE|IB_DISABLE|NET_GDR_LEVEL|NET_GDR_READ|ALGO|PROTO"
+    r"|MAX_NCHANNELS|MAX_CTAS|NET|IB_HCA|CROSS_NIC|PXN_DISABLE|NVLS_ENABLE|NTHREADS|BUFFSIZE"
+    r"|IB_QPS_PER_CONNECTION)$"
+)
+"""Variables that can be the cause of a slow run."""
+
+
+def chip_of(name: str) -> tuple[str, int] | None:
+    """Return collsim's name of a device and the GPUs of its usual node (0: a PCIe card).
+
+    Examples
+    --------
+    >>> chip_of("NVIDIA H100 80GB HBM3"), chip_of("NVIDIA GeForce RTX 4090"), chip_of("GB10")
+    (('h100', 8), ('rtx4090', 0), None)
+    """
+    folded = re.sub(r"[\[\](),]", " ", name.lower())
+    for pattern, chip, count in _CHIPS:
+        if re.search(pattern, folded):
+            return chip, count
+    from topologies.hardware_family import card_of
+
+    words = re.sub(
+        r"\b(nvidia|geforce|tesla|quadro|amd|instinct|generation|gpu|ada)\b", " ", folded
+    )
+    card = card_of("".join(words.split()))
+    return (card, 0) if card else None
+
+
+def guess(table: MeasuredTable) -> SetUp:
+    """Return the set-up that a log's header suggests, with its reasons.
+
+    Raises
+    ------
+    ScenarioError
+        The log does not tell the GPU or the number of ranks.
+    """
+    reasons: list[str] = []
+    found = _chip(table, reasons)
+    if table.n_ranks is None:
+        raise refuse_guess(table, "the log does not tell the number of ranks")
+    chip, whole = found
+    nodes = table.n_nodes
+    if nodes is None:
+        nodes = -(-table.n_ranks // (whole or table.n_ranks))
+        told = f"{whole} GPUs of a usual node" if whole else "the log names no hosts"
+        reasons.append(f"{nodes} node{'s' if nodes > 1 else ''}: {table.n_ranks} ranks, {told}")
+    else:
+        reasons.append(f"{nodes} node{'s' if nodes > 1 else ''}: hosts and devices of the log")
+    if table.n_ranks % nodes:
+        raise refuse_guess(table, f"{table.n_ranks} ranks do not divide over {nodes} nodes")
+    per_node = table.n_ranks // nodes
+    node = _node(table, chip, whole, per_node, nodes, reasons)
+    words = {"node": node, "nodes": str(nodes)}
+    if whole and per_node != whole:
+        words["gpus_per_node"] = str(per_node)
+    if chip in ("gb200", "gb300") and nodes > 1:
+        words["fabric.kind"] = "nvl_domain"
+        reasons.append("NVL72 racks of 18 trays, filled in order of the ranks")
+    return with_observed(SetUp(words=words, reasons=tuple(reasons)), table)
+
+
+def _chip(table: MeasuredTable, reasons: list[str]) -> tuple[str, int]:
+    for name in table.gpus:
+        found = chip_of(name)
+        if found is not None:
+            more = f" (of {len(table.gpus)} kinds)" if len(table.gpus) > 1 else ""
+            reasons.append(f"GPU {found[0]}: the device lines say {name!r}{more}")
+            return found
+    for host in (*table.hosts, table.source):
+        found = chip_of(re.sub(r"[-_.]", " ", host))
+        if found is not None and (table.gpus or host != table.source):
+            reasons.append(f"GPU {found[0]}: the host is called {host!r}")
+            return found
+    said = f"no preset is known for {', '.join(table.gpus)}" if table.gpus else "no GPU is named"
+    raise refuse_guess(table, said)
+
+
+def _node(
+    table: MeasuredTable, chip: str, whole: int, per_node: int, nodes: int, reasons: list[str]
+) -> str:
+    """Return the preset of a chip, by the network that the log shows."""
+    from topologies import hardware
+
+    via = " ".join(table.transports).lower()
+    wires = f"{via} {' '.join(table.environment.values()).lower()}"
+    if nodes > 1 and ("libfabric" in via or "efa" in wires) and chip in _EFA:
+        reasons.append(f"{_EFA[chip]}: the transport is AWS Libfabric or EFA")
+        return _EFA[chip]
+    if nodes > 1 and "gib" in via and chip in _GOOGLE:
+        reasons.append(f"{_GOOGLE[chip]}: the transport is gIB")
+        return _GOOGLE[chip]
+    if nodes > 1 and chip == "h100" and "fastrak" in via:
+        reasons.append("gcp-a3-mega: the transport is FasTrak")
+        return "gcp-a3-mega"
+    if whole == 0:
+        return hardware.canonical(f"pcie-{_CARDS.get(chip, chip)}-{per_node}")
+    if chip == "gh200" and per_node == 1 and nodes == 1:
+        return "gh200"
+    name = chip if chip in hardware.names() else f"{whole}x{chip}"
+    preset = hardware.canonical(name)
+    if nodes > 1:
+        reasons.append(f"network ports of {preset}: the log does not tell them")
+    return preset
+
+
+_CARDS = {
+    "h100-nvl": "h100nvl",
+    "h200-nvl": "h200nvl",
+    "h100-pcie": "h100",
+    "a100-40gb": "a100-40gb",
+}
+
+
+def with_observed(set_up: SetUp, table: MeasuredTable) -> SetUp:
+    """Return the set-up with what the log shows of transports and variables."""
+    transports, nodes = table.transports, table.n_nodes or 2
+    words: dict[str, str] = {}
+    evidence: list[str] = []
+    nets = [name for name in transports if name.startswith("NET")]
+    if nodes > 1 and nets:
+        if all("/Socket" in name for name in nets):
+            words |= {"node.nic_kind": "ethernet", "routing.gpudirect": "off"}
+            evidence.append("NCCL reports NET/Socket: TCP, not verbs")
+        elif not any("GDRDMA" in name for name in nets):
+            words["routing.gpudirect"] = "off"
+            evidence.append("NCCL reports no GDRDMA connection: GPUDirect is off")
+    if any(name.startswith("SHM") for name in transports):
+        evidence.append("NCCL reports SHM connections: through host memory")
+        if not any(name.startswith("P2P") for name in transports):
+            words["routing.p2p"] = "off"
+    for name, value in sorted(table.environment.items()):
+        if FAULT_VARIABLES.match(name) and value:
+            words[f"env.{name}"] = value
+            evidence.append(f"{name}={value} is set")
+    return replace(set_up, observed=words, evidence=tuple(evidence))

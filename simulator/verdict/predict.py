@@ -1,0 +1,189 @@
+"""The rows of a measured table, predicted: same collective, sizes, type, ranks and root."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import simulator.verdict.bands as bands
+from simulator.base.errors import CollsimError, Problem
+from simulator.compose.run import run_resolved
+from simulator.importers import MeasuredTable, bus_factor
+from simulator.results.model import Row
+from simulator.scenario.resolved import Resolved
+from simulator.verdict.setup import SetUp, call_words
+
+__all__ = ["PredictedRow", "predict_rows", "predict_sizes", "uses_in_place"]
+
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedRow:
+    """A measured row with its prediction beside it."""
+
+    line: int
+    """Of the log."""
+    measured_s: float
+    in_place: bool
+    """True when the in-place column was taken."""
+    wrong: int | None
+    """Elements with a wrong result; None when the log does not say."""
+    predicted: Row
+
+    @property
+    def size_bytes(self) -> int:
+        """nccl-tests' size."""
+        return self.predicted.size_bytes
+
+    @property
+    def ratio(self) -> float:
+        """Predicted / measured time: above 1 the machine is faster than predicted."""
+        return self.predicted.time_s / self.measured_s
+
+    @property
+    def error(self) -> float:
+        """Share of the measured time by which the prediction misses it."""
+        return abs(self.predicted.time_s - self.measured_s) / self.measured_s
+
+    @property
+    def measured_busbw_Bps(self) -> float:
+        """nccl-tests' busbw of the measured time."""
+        factor = bus_factor(self.predicted.collective, self.predicted.world_size)
+        scale = 1.0 if factor is None else factor
+        return self.size_bytes / self.measured_s * scale
+
+    @property
+    def percent_reached(self) -> float:
+        """Measured bandwidth as a percentage of the predicted one."""
+        return 100.0 * self.ratio
+
+    @property
+    def expected_s(self) -> tuple[float, float]:
+        """The 80 % band of the time, see `simulator.verdict.bands`."""
+        return bands.expected_s(self.predicted)
+
+
+def uses_in_place(table: MeasuredTable) -> bool:
+    """Return True when only the in-place column holds usable times."""
+    return not table.usable_rows() and bool(table.usable_rows(in_place=True))
+
+
+def predict_rows(
+    set_up: SetUp,
+    table: MeasuredTable,
+    *,
+    sizes_bytes: Iterable[int] | None = None,
+    in_place: bool | None = None,
+    on_progress: OnProgress | None = None,
+) -> list[PredictedRow]:
+    """Return the table's usable rows with their predictions, in the log's order.
+
+    Parameters
+    ----------
+    set_up
+        The cluster; its ranks must be the table's, see `simulator.verdict.setup.fitted`.
+    table
+        What was measured.
+    sizes_bytes
+        Only rows of these sizes; None: all.
+    in_place
+        Which column; None: out-of-place, in-place where that is missing (row by row).
+    on_progress
+        Called with (sizes done, sizes in all).
+
+    Raises
+    ------
+    CollsimError
+        No usable row, or a set-up that cannot run the call.
+    """
+    wanted = None if sizes_bytes is None else set(sizes_bytes)
+    chosen: list[tuple[int, int, float, bool, int | None]] = []
+    for row in table.rows:
+        halves = [False, True] if in_place is None else [in_place]
+        for half in halves:
+            timing = row.timing(in_place=half)
+            if timing is not None and row.size_bytes > 0:
+                if wanted is None or row.size_bytes in wanted:
+                    chosen.append((row.line, row.size_bytes, timing.time_s, half, timing.wrong))
+                break
+    if not chosen:
+        raise CollsimError(
+            Problem(
+                file=table.source,
+                line=table.rows[0].line,
+                message=f"no row of {table.collective} has data and a time above zero",
+                allowed="rows with a size and a time in microseconds",
+            )
+        )
+    sizes = sorted({size for _, size, _, _, _ in chosen})
+    predicted = predict_sizes(set_up, table, sizes, on_progress=on_progress)
+    return [
+        PredictedRow(
+            line=line, measured_s=time_s, in_place=half, wrong=wrong, predicted=predicted[size]
+        )
+        for line, size, time_s, half, wrong in chosen
+    ]
+
+
+def predict_sizes(
+    set_up: SetUp,
+    table: MeasuredTable,
+    sizes_bytes: Sequence[int],
+    *,
+    words: Mapping[str, str] | None = None,
+    choices: Mapping[int, Row] | None = None,
+    on_progress: OnProgress | None = None,
+) -> dict[int, Row]:
+    """Return the predictions of a table's call at some sizes.
+
+    Parameters
+    ----------
+    set_up, table
+        As `predict_rows`.
+    sizes_bytes
+        Sizes.
+    words
+        Laid over the set-up: a fault.
+    choices
+        Rows whose algorithm, protocol and channels are kept: for a fault that the library does
+        not know of when it chooses.
+    on_progress
+        As `predict_rows`.
+    """
+    resolved = set_up.resolve({**call_words(table, sizes_bytes), **(words or {})})
+    if choices is None:
+        return {row.size_bytes: row for row in run_resolved(resolved, on_progress=on_progress).rows}
+    found: dict[int, Row] = {}
+    for (algorithm, protocol, channels), members in _by_choice(sizes_bytes, choices).items():
+        spec = resolved.collective
+        if spec is None:
+            raise CollsimError("the scenario has no collective")
+        fixed: Resolved = replace(
+            resolved,
+            collective=replace(
+                spec,
+                sizes_bytes=tuple(members),
+                algorithm=algorithm,
+                protocol=protocol,
+                channels=channels,
+            ),
+        )
+        found |= {row.size_bytes: row for row in run_resolved(fixed).rows}
+    return found
+
+
+def _by_choice(
+    sizes_bytes: Sequence[int], choices: Mapping[int, Row]
+) -> dict[tuple[str, str, int], list[int]]:
+    groups: dict[tuple[str, str, int], list[int]] = {}
+    for size in sizes_bytes:
+        row = choices[size]
+        groups.setdefault((row.algorithm, row.protocol, row.n_channels), []).append(size)
+    return groups
+
+
+def log_ratio(row: PredictedRow) -> float:
+    """Return ln(measured / predicted): positive when the machine is slower than predicted."""
+    return math.log(row.measured_s / row.predicted.time_s)

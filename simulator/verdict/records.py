@@ -1,0 +1,216 @@
+"""A comparison as tables of text, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.base.errors import Problem
+from simulator.base.units import format_size, format_time
+from simulator.importers import MeasuredTable
+from simulator.results.files import plain
+from simulator.results.layout import Column, Table
+from simulator.verdict.predict import PredictedRow
+from simulator.verdict.setup import SetUp
+from simulator.verdict.statistics import Errors, errors_by_range
+
+__all__ = [
+    "COMPARISON_COLUMNS",
+    "Comparison",
+    "bandwidth",
+    "comparison_csv",
+    "comparison_json",
+    "comparison_table",
+    "errors_table",
+]
+
+SCHEMA_VERSION = 1
+
+COMPARISON_COLUMNS = (
+    "file",
+    "line",
+    "collective",
+    "dtype",
+    "world_size",
+    "n_nodes",
+    "size_bytes",
+    "in_place",
+    "measured_us",
+    "predicted_us",
+    "ratio",
+    "measured_busbw_GBps",
+    "predicted_busbw_GBps",
+    "expected_least_us",
+    "expected_most_us",
+    "algorithm",
+    "protocol",
+    "n_channels",
+    "binding_link",
+)
+"""Columns of the CSV file and keys of the JSON rows; new ones are only appended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One table of a log with its predictions."""
+
+    file: str
+    table: MeasuredTable
+    set_up: SetUp
+    rows: tuple[PredictedRow, ...]
+
+    @property
+    def title(self) -> str:
+        """Collective, ranks and set-up."""
+        first = self.rows[0].predicted
+        return f"{first.collective} on {first.world_size} GPUs: {self.set_up.title}"
+
+    @property
+    def errors(self) -> list[Errors]:
+        """Over all rows first, then by range of sizes."""
+        return errors_by_range(self.rows)
+
+
+def bandwidth(rate_Bps: float) -> str:
+    """Return GB/s with three significant digits.
+
+    Examples
+    --------
+    >>> bandwidth(391.54e9), bandwidth(4.2e9), bandwidth(1e6)
+    ('392', '4.20', '0.001')
+    """
+    value = rate_Bps / 1e9
+    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}" if value >= 1 else f"{value:.3f}"
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Return one line a row: size, both times, their ratio, both bus bandwidths, the choice."""
+    columns = (
+        Column(title="size", style="cyan"),
+        Column(title="measured"),
+        Column(title="predicted", style="bold"),
+        Column(title="ratio", style="yellow"),
+        Column(title="busbw m"),
+        Column(title="busbw p", style="bold green"),
+        Column(title="", right=False),
+        Column(title="how", right=False, flexible=True),
+    )
+    lines: list[tuple[str, ...]] = []
+    for row in comparison.rows:
+        least_s, most_s = row.expected_s
+        mark = "slow" if row.measured_s > most_s else "fast" if row.measured_s < least_s else ""
+        made = row.predicted
+        lines.append(
+            (
+                format_size(row.size_bytes) + ("*" if row.in_place else ""),
+                format_time(row.measured_s),
+                format_time(made.time_s),
+                f"{row.ratio:.2f}",
+                bandwidth(row.measured_busbw_Bps),
+                bandwidth(made.busbw_Bps),
+                mark,
+                f"{made.algorithm} {made.protocol} {made.n_channels}ch",
+            )
+        )
+    remarks = ["ratio: predicted / measured time; busbw in GB/s, m measured, p predicted"]
+    if any(row.in_place for row in comparison.rows):
+        remarks.append("*: in-place time, the out-of-place one is missing")
+    return Table(columns=columns, rows=tuple(lines), title=comparison.title, remarks=tuple(remarks))
+
+
+def errors_table(errors: Sequence[Errors]) -> Table:
+    """Return the error statistics, one line a range of sizes."""
+    columns = (
+        Column(title="sizes", right=False, style="bold"),
+        Column(title="rows"),
+        Column(title="median error"),
+        Column(title="90 %"),
+        Column(title="worst"),
+        Column(title="mean ratio"),
+        Column(title="in band"),
+    )
+    lines = tuple(
+        (
+            entry.name,
+            str(entry.n_rows),
+            f"{100 * entry.median:.1f} %",
+            f"{100 * entry.p90:.1f} %",
+            f"{100 * entry.worst:.1f} %",
+            f"{entry.geometric_mean_ratio:.3f}",
+            f"{100 * entry.within_band:.0f} %",
+        )
+        for entry in errors
+    )
+    return Table(columns=columns, rows=lines, title="Errors, as shares of the measured time")
+
+
+def _records(comparison: Comparison) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for row in comparison.rows:
+        least_s, most_s = row.expected_s
+        made = row.predicted
+        values = (
+            comparison.file,
+            row.line,
+            made.collective,
+            made.dtype,
+            made.world_size,
+            made.n_nodes,
+            row.size_bytes,
+            row.in_place,
+            row.measured_s * 1e6,
+            made.time_s * 1e6,
+            row.ratio,
+            row.measured_busbw_Bps / 1e9,
+            made.busbw_Bps / 1e9,
+            least_s * 1e6,
+            most_s * 1e6,
+            made.algorithm,
+            made.protocol,
+            made.n_channels,
+            made.binding_link,
+        )
+        found.append(dict(zip(COMPARISON_COLUMNS, values, strict=True)))
+    return found
+
+
+def comparison_csv(comparisons: Iterable[Comparison]) -> str:
+    """Return all rows of all tables as CSV with `COMPARISON_COLUMNS`."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, COMPARISON_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for comparison in comparisons:
+        for record in _records(comparison):
+            writer.writerow(
+                {k: f"{v:.12g}" if isinstance(v, float) else v for k, v in record.items()}
+            )
+    return buffer.getvalue()
+
+
+def comparison_json(comparisons: Iterable[Comparison], warnings: Sequence[Problem]) -> str:
+    """Return tables, set-ups, rows, errors and warnings as JSON."""
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "tables": [
+            {
+                "file": comparison.file,
+                "title": comparison.title,
+                "set_up": dict(comparison.set_up.words),
+                "scenario": comparison.set_up.file,
+                "reasons": comparison.set_up.reasons,
+                "evidence": comparison.set_up.evidence,
+                "rows": _records(comparison),
+                "errors": comparison.errors,
+            }
+            for comparison in comparisons
+        ],
+        "warnings": [
+            {"message": problem.message, "file": problem.file, "line": problem.line}
+            for problem in warnings
+        ],
+    }
+    return json.dumps(plain(document), indent=2) + "\n"

@@ -1,0 +1,179 @@
+"""What a log is compared with: a cluster given in words, by a scenario file, or guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from simulator.base.errors import CollsimError, Problem, ScenarioError
+from simulator.importers import MeasuredTable
+from simulator.scenario.resolve import from_words, load
+from simulator.scenario.resolved import Resolved
+
+__all__ = ["GUESS_HINT", "SetUp", "call_words", "fitted", "refuse_guess"]
+
+GUESS_HINT = "a set-up: --node hgx-h100 --nodes 2, or --scenario FILE"
+
+_DTYPES = {"int8": "int8", "char": "int8", "bf16": "bfloat16"}
+_REDUCTIONS = ("sum", "prod", "max", "min", "avg")
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetUp:
+    """A cluster and its settings, without the call: tables bring the calls.
+
+    Examples
+    --------
+    >>> set_up = SetUp(words={"node": "hgx-h100", "nodes": "2"})
+    >>> set_up.resolve({"collective.op": "all_reduce", "collective.sizes": "[8]"}).nodes
+    2
+    """
+
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Dotted key of a scenario to YAML text; laid over the file where there is one."""
+    file: str | None = None
+    """Scenario file; its collective is replaced by the table's."""
+    reasons: tuple[str, ...] = ()
+    """What a guess rests on, one sentence each; empty for a given set-up."""
+    evidence: tuple[str, ...] = ()
+    """What the log itself says about faults, such as ``NCCL_P2P_DISABLE=1``."""
+    observed: Mapping[str, str] = field(default_factory=dict)
+    """Words for settings that the log shows; `compare` lays them over, `check` does not."""
+
+    def resolve(self, words: Mapping[str, str]) -> Resolved:
+        """Return the scenario with more words laid over it.
+
+        Raises
+        ------
+        ScenarioError
+            Everything that is wrong with it; a scenario of several variants, or without a cluster.
+        """
+        merged = {**self.words, **words}
+        if self.file is None:
+            scenarios = from_words(merged)
+        else:
+            scenarios = load(self.file, overrides=[f"{k}={v}" for k, v in merged.items()])
+        if len(scenarios.variants) != 1:
+            raise ScenarioError(
+                Problem(
+                    file=self.file or "command line",
+                    message=f"the set-up has {len(scenarios.variants)} variants: "
+                    + ", ".join(scenarios.dimensions),
+                    allowed="one value for each key",
+                )
+            )
+        return scenarios.variants[0]
+
+    def with_words(self, words: Mapping[str, str]) -> SetUp:
+        """Return the set-up with more words."""
+        return replace(self, words={**self.words, **words})
+
+    def as_observed(self) -> SetUp:
+        """Return the set-up with the settings that the log shows."""
+        return self.with_words(
+            {key: value for key, value in self.observed.items() if key not in self.words}
+        )
+
+    @property
+    def title(self) -> str:
+        """The set-up in a few words."""
+        if self.file is not None:
+            return " ".join([self.file, *(f"{k}={v}" for k, v in self.words.items())])
+        words = dict(self.words)
+        node, nodes = words.pop("node", "?"), words.pop("nodes", "1")
+        per_node = words.pop("gpus_per_node", None)
+        head = f"{nodes} × {node}" + (f", {per_node} GPUs each" if per_node else "")
+        return ", ".join([head, *(f"{key}={value}" for key, value in words.items())])
+
+
+def call_words(table: MeasuredTable, sizes_bytes: Sequence[int]) -> dict[str, str]:
+    """Return the words of a table's call at some sizes.
+
+    Raises
+    ------
+    ScenarioError
+        Nothing tells which collective the table is of.
+    """
+    if table.collective == "unknown":
+        raise ScenarioError(
+            Problem(
+                file=table.source,
+                line=table.rows[0].line,
+                message="nothing tells which collective this table is of",
+                allowed="--collective all_reduce",
+            )
+        )
+    words = {
+        "collective.op": table.collective,
+        "collective.sizes": "[" + ",".join(str(size) for size in sizes_bytes) + "]",
+        "collective.dtype": _DTYPES.get(table.dtype, table.dtype),
+    }
+    if table.redop in _REDUCTIONS:
+        words["collective.redop"] = table.redop
+    if table.collective in _ROOTED and table.root is not None and table.root >= 0:
+        words["collective.root"] = str(table.root)
+    return words
+
+
+def fitted(set_up: SetUp, table: MeasuredTable) -> SetUp:
+    """Return the set-up with the numbers of nodes and GPUs that the table has.
+
+    What the user said stays; what was left open follows the log's rank count.
+
+    Raises
+    ------
+    ScenarioError
+        The log's ranks do not fit into the set-up.
+    """
+    n_ranks = table.n_ranks
+    if n_ranks is None:
+        return set_up
+    probe = {"collective.op": "barrier"}
+    resolved = set_up.resolve(probe)
+    if resolved.node is None:
+        return _checked(set_up, table, _gpus(resolved))
+    said = {*set_up.words}
+    if set_up.file is not None:
+        said |= {key for key, origin in resolved.origins.items() if origin != "default"}
+    per_node = resolved.gpus_per_node or n_ranks
+    if "nodes" not in said:
+        nodes = table.n_nodes or -(-n_ranks // per_node)
+        set_up = set_up.with_words({"nodes": str(nodes)})
+    else:
+        nodes = resolved.nodes or 1
+    if "gpus_per_node" not in said and n_ranks < nodes * per_node and n_ranks % nodes == 0:
+        set_up = set_up.with_words({"gpus_per_node": str(n_ranks // nodes)})
+    return _checked(set_up, table, _gpus(set_up.resolve(probe)))
+
+
+def _gpus(resolved: Resolved) -> int | None:
+    if resolved.topology is not None:
+        return None
+    return sum(group.nodes * (group.gpus_per_node or 0) for group in resolved.node_groups)
+
+
+def _checked(set_up: SetUp, table: MeasuredTable, n_gpus: int | None) -> SetUp:
+    if n_gpus is not None and n_gpus != table.n_ranks:
+        raise ScenarioError(
+            Problem(
+                file=table.source,
+                line=table.rows[0].line,
+                message=f"the log has {table.n_ranks} ranks ({table.n_ranks_from}), the set-up "
+                f"{set_up.title} has {n_gpus} GPUs",
+                allowed="--nodes and --gpus-per-node whose product is the number of ranks",
+            )
+        )
+    return set_up
+
+
+def refuse_guess(table: MeasuredTable, message: str) -> CollsimError:
+    """Return the error of a log that does not tell enough."""
+    return ScenarioError(
+        Problem(
+            file=table.source,
+            line=table.rows[0].line,
+            message=f"the set-up cannot be guessed: {message}",
+            allowed=GUESS_HINT,
+        )
+    )
