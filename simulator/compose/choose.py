@@ -1,9 +1,9 @@
 """The choice of algorithm, protocol and channels where the scenario says ``auto``.
 
-Each candidate of the profile is simulated alone at the folded level, and the fastest is taken;
-the channel count follows the profile's rule of bytes per channel.  This is the best choice under
-the profile's own constants.  Not modelled here: the choice that a given NCCL version makes from
-its tuning model, which may be a slower one.
+A profile with a tuning model of its library takes that model's choice, of the stated version:
+the one the library would make, which may be a slower one than the best.  Without one, each
+candidate of the profile is simulated alone at the folded level, and the fastest is taken; the
+channel count follows the profile's rule of bytes per channel.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.base.errors import ScheduleError
+from simulator.base.errors import CollsimError, RoutingError, ScheduleError
 from simulator.collectives.call import Call
+from simulator.compose.believe import ALGORITHM_NAMES, believe
 from simulator.compose.cluster import Choice, Cluster
+from simulator.costs.nccl.graph import COLLECTIVES, PROTOCOLS
 from simulator.engine.simulate import simulate
 from simulator.engine.traffic import Program, Start
 
@@ -21,12 +23,63 @@ __all__ = ["candidates", "choose", "lone_time_s"]
 
 IntArray = NDArray[np.int64]
 
+MOST_PIECES = 64
+"""Pieces of a pipeline that are simulated; larger calls have larger pieces, which lengthens their
+fill by less than depth / 64 of the call."""
+
 
 def lone_time_s(cluster: Cluster, call: Call, group: IntArray, choice: Choice) -> float:
     """Return the time of one call with all ranks on time and the network to itself, folded."""
     collective = cluster.collective(call, group, choice)
     program = Program(ranks=group, operations=(Start(collective=collective),))
     return simulate(cluster.network, [program], level="folded").end_s
+
+
+def _believed(
+    cluster: Cluster,
+    call: Call,
+    group: IntArray,
+    algorithm: str,
+    protocol: str,
+    channels: int | None,
+) -> Choice | None:
+    """Return the choice of the library's tuning model; None where it has no say."""
+    if call.world_size < 2 or call.counts_bytes is not None:
+        return None
+    if call.collective not in COLLECTIVES:
+        return None
+    names = {ours: theirs for theirs, ours in ALGORITHM_NAMES.items()}
+    if algorithm != "auto" and algorithm not in names:
+        return None
+    if protocol != "auto" and protocol not in PROTOCOLS:
+        return None
+    inp = cluster.tuning_input(group)
+    if inp is None:
+        return None
+    if algorithm != "auto":
+        cluster.check_algorithm(call.collective, algorithm, group)
+    try:
+        belief = believe(
+            inp,
+            call,
+            algorithm=None if algorithm == "auto" else names[algorithm],
+            protocol=None if protocol == "auto" else protocol,
+        )
+    except ScenarioError:
+        if algorithm == "auto" and protocol == "auto":
+            raise
+        return None
+    plan = belief.plan
+    count = channels or plan.n_channels
+    streams = count * (plan.chunks_per_loop if belief.algorithm.startswith("nvls") else 1)
+    longest = -(-call.size_bytes // (streams * MOST_PIECES))
+    return Choice(
+        algorithm=belief.algorithm,
+        protocol=belief.protocol,
+        n_channels=count,
+        pipeline_bytes=max(plan.chunk_bytes, longest, 1),
+        expected_s=belief.expected_s or None,
+    )
 
 
 def candidates(
@@ -45,6 +98,9 @@ def candidates(
     ScheduleError
         A named algorithm that the hardware or the call rules out.
     """
+    believed = _believed(cluster, call, group, algorithm, protocol, channels)
+    if believed is not None:
+        return [believed]
     profile = cluster.profile
     names = profile.candidates.get(call.collective, ()) if algorithm == "auto" else (algorithm,)
     protocols = tuple(profile.protocols) if protocol == "auto" else (protocol,)
@@ -87,11 +143,11 @@ def choose(
     if len(options) == 1:
         return options[0]
     best: tuple[float, Choice] | None = None
-    refusal: ScheduleError | None = None
+    refusal: CollsimError | None = None
     for option in options:
         try:
             time_s = lone_time_s(cluster, call, group, option)
-        except ScheduleError as error:
+        except (RoutingError, ScheduleError) as error:
             refusal = error
             continue
         if best is None or time_s < best[0]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from simulator.collectives.call import Layout
 from simulator.fabric.model import NodeTemplate, TemplateLink, TemplateVertex
 
-__all__ = ["heads", "interconnect", "layout_for", "node_cycles"]
+__all__ = ["domain_layout", "heads", "interconnect", "layout_for", "node_cycles"]
 
 IntArray = NDArray[np.int64]
 
@@ -160,6 +160,7 @@ def layout_for(
     node_of_rank: IntArray,
     local_of_rank: IntArray,
     n_channels: int,
+    pipeline_bytes: int = 512 * 1024,
 ) -> Layout:
     """Return the layout of a group of ranks.
 
@@ -172,6 +173,8 @@ def layout_for(
         node counts as a node; where a group returns to a node, that run is another one.
     n_channels
         Number of channels ≥ 1.
+    pipeline_bytes
+        Piece of pipelined algorithms.
     """
     world = len(node_of_rank)
     border = np.flatnonzero(np.diff(node_of_rank)) + 1
@@ -199,7 +202,56 @@ def layout_for(
         ring = order[:, ::-1] if backwards else order
         rings[:, columns] = (starts[:, None] + ring[:, None, :]).reshape(n_channels, -1)
         chains[:, columns] = (starts[:, None] + order[:, None, :]).reshape(n_channels, -1)
-    return Layout(world_size=world, nodes=nodes, n_channels=n_channels, rings=rings, chains=chains)
+    return Layout(
+        world_size=world,
+        nodes=nodes,
+        n_channels=n_channels,
+        rings=rings,
+        chains=chains,
+        pipeline_bytes=pipeline_bytes,
+    )
+
+
+def domain_layout(
+    unit_of_rank: IntArray, n_channels: int, pipeline_bytes: int, n_heads: int
+) -> Layout:
+    """Return the layout of a group whose units are NVLink domains of several nodes.
+
+    Parameters
+    ----------
+    unit_of_rank
+        Domain of each rank, shape (n,).
+    n_channels, pipeline_bytes
+        As in `layout_for`.
+    n_heads
+        GPUs of a domain that face the network, one after the other by channel.
+
+    Notes
+    -----
+    Inside a domain any order will do: the NVSwitches join all alike.
+    """
+    world = len(unit_of_rank)
+    border = np.flatnonzero(np.diff(unit_of_rank)) + 1
+    first = np.concatenate([[0], border]).astype(np.int64)
+    last = np.concatenate([border, [world]]).astype(np.int64)
+    nodes = np.repeat(np.arange(len(first)), last - first)
+    orders = np.empty((n_channels, world), dtype=np.int64)
+    for a, b in zip(first.tolist(), last.tolist(), strict=True):
+        inside = np.arange(b - a)
+        for channel in range(n_channels):
+            orders[channel, a:b] = a + np.roll(inside, -(channel % max(1, min(n_heads, b - a))))
+    rings = orders.copy()
+    for position, (a, b) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+        if len(first) > 1 and position % 2 == 1:
+            rings[:, a:b] = rings[:, a:b][:, ::-1]
+    return Layout(
+        world_size=world,
+        nodes=nodes,
+        n_channels=n_channels,
+        rings=rings,
+        chains=orders,
+        pipeline_bytes=pipeline_bytes,
+    )
 
 
 def _channel_order(
@@ -209,8 +261,7 @@ def _channel_order(
     cycles = node_cycles(template, locals_)
     entry = heads(template, locals_) if networked else ()
     head = entry[channel % len(entry)] if entry else locals_[channel % len(locals_)]
-    turn = channel // max(len(entry), 1) if entry else channel
-    cycle = cycles[turn % len(cycles)]
+    cycle = cycles[channel % len(cycles)]
     at = cycle.index(head)
     place = {gpu: index for index, gpu in enumerate(locals_)}
     return np.array([place[gpu] for gpu in cycle[at:] + cycle[:at]], dtype=np.int64)
