@@ -1,0 +1,1 @@
+"""Fitting the cost profiles to published measurements: cases, features, parameters, the fit."""
