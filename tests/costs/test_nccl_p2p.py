@@ -26,7 +26,8 @@ def test_nvlink_peers_get_two_channels_per_link_and_pcie_peers_two() -> None:
 def test_remote_peers_share_the_channels() -> None:
     # 2.21: start at 2, halve while 2·n > 4·16.
     assert p2p_channels(V21, 16, 2, 16, nvlinks_between=18).per_peer == 2
-    assert p2p_channels(V21, 64, 8, 16, nvlinks_between=18).per_peer == 1
+    assert p2p_channels(V21, 32, 4, 16, nvlinks_between=18).per_peer == 2
+    assert p2p_channels(V21, 33, 5, 16, nvlinks_between=18).per_peer == 1
     assert p2p_channels(V21, 64, 8, 16, nvlinks_between=18, nics_per_gpu=2).per_peer == 2
     # 2.30: 50 GB/s at 14 each are 4; 2 nodes of 8 fit: 4·ceil(16/8) ≤ 16.
     assert p2p_channels(V30, 16, 2, 16, nvlinks_between=18, net_GBps=50).per_peer == 4

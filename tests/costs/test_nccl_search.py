@@ -14,7 +14,8 @@ from simulator.costs.nccl.graph import ChannelGraph, PathType, Pattern
 from simulator.costs.nccl.orders import chain_orders, channel_nets, ring_orders
 from simulator.costs.nccl.paths import Paths, milli
 from simulator.costs.nccl.search import GraphSet, search_graphs
-from simulator.costs.nccl.system import SearchOptions, SearchSystem, SearchVertex
+from simulator.costs.nccl.system import SearchLink, SearchOptions, SearchSystem, SearchVertex
+from simulator.costs.nccl.version import NcclVersion
 from simulator.costs.nccl.walker import Attempt, Walker
 from tests.costs.nccl_nodes import CUBE_MESH, node
 
@@ -379,6 +380,30 @@ def test_chains_list_the_ranks_node_by_node() -> None:
     orders = chain_orders(tree, 3, 24)
     assert orders.shape == (24, 24)
     assert (orders // 8 == np.repeat(np.arange(3), 8)).all()
+
+
+@pytest.mark.parametrize("version", ["2.21.5", "2.27.3"])
+def test_a_superchip_reaches_its_nic_by_the_cpu(version: str) -> None:
+    release = NcclVersion.parse(version)
+    system = SearchSystem(
+        version=release,
+        vertices=(
+            SearchVertex(name="gpu0", kind="gpu", sm=90),
+            SearchVertex(name="cpu0", kind="cpu"),
+            SearchVertex(name="nic0", kind="nic", net_GBps=25.0),
+        ),
+        links=(
+            SearchLink(a="gpu0", b="cpu0", kind="c2c", bandwidth_GBps=450.0),
+            SearchLink(a="cpu0", b="nic0", kind="pcie", bandwidth_GBps=48.0),
+        ),
+        cpu="arm",
+        socket_GBps=6.0,
+    )
+    found = graphs(system, network=True)
+    assert summary(found.graphs["ring"])[:3] == (1, 24.0, 24.0)
+    # Since 2.27 a NIC at the CPU of a superchip is close enough for GPUDirect.
+    expected = PathType.PHB if version == "2.21.5" else PathType.P2C
+    assert found.net_paths[0, 0] is expected
 
 
 def test_impossible_nodes_are_refused_with_all_reasons() -> None:

@@ -121,7 +121,9 @@ class Paths:
             self._connect(index[nic.name], port, "net", milli(nic.net_GBps))
         for link in system.links:
             if link.a in index and link.b in index:
-                kind = link.kind
+                # Chip-to-chip links counted as NVLink before they had a type of their own.
+                early = link.kind == "c2c" and not system.version.since(2, 25)
+                kind = "nvlink" if early else link.kind
                 self._connect(index[link.a], index[link.b], kind, milli(link.bandwidth_GBps))
         if not any(link.kind == "sys" for link in system.links):
             cpus = self.members["cpu"]
@@ -285,7 +287,19 @@ class Paths:
             path = path if relay is None else self.table[relay, net]
         return path.type <= level
 
+    def _mark_c2c(self) -> None:
+        """Count a NIC at the CPU of a superchip as close to its GPU (since 2.27)."""
+        for gpu in self.members["gpu"]:
+            cpu = self.local_cpu[gpu]
+            for net in self.local(gpu, "net"):
+                near, far = self.table[gpu, cpu].type, self.table[net, cpu].type
+                if {near, far} == {PathType.C2C, PathType.PHB}:
+                    for way in ((gpu, net), (net, gpu)):
+                        self.table[way].type = min(PathType.P2C, self.table[way].type)
+
     def _divert_nics(self) -> None:
+        if self.system.version.since(2, 27):
+            self._mark_c2c()
         farthest = PathType.P2C if self.system.version.since(2, 27) else PathType.PXB
         for net in self.members["net"]:
             for gpu in self.members["gpu"]:

@@ -47,7 +47,7 @@ class GraphSet:
     max_bw_GBps: float
     """Largest path bandwidth of any GPU to a NIC, or to a GPU on a single node."""
     total_bw_GBps: float
-    """Largest bandwidth of any GPU, NVLinks together or PCIe."""
+    """Largest bandwidth of any GPU, NVLinks together or the link to the CPU."""
     gpu_paths: dict[tuple[int, int], PathType] = field(hash=False)
     """Path type between local GPUs."""
     net_paths: dict[tuple[int, int], PathType] = field(hash=False)
@@ -76,7 +76,7 @@ def _limits(paths: Paths, *, network: bool) -> tuple[int, int]:
     for gpu in gpus:
         links = [paths.links[i] for i in paths.out[gpu]]
         nvlink = sum(link.bw for link in links if link.kind == "nvlink")
-        pcie = max((link.bw for link in links if link.kind == "pcie"), default=0)
+        pcie = max((link.bw for link in links if link.kind in ("pcie", "c2c")), default=0)
         totals.append(max(nvlink, pcie))
     return most, max(totals)
 
