@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.messages import MessageTable, MessageTimes
-from simulator.engine.routes import link_demand, owner_of_entry
+from simulator.engine.routes import entries_of, link_demand, owner_of_entry, payload_of_connections
 from simulator.engine.traffic import Collective, Connections
 from simulator.engine.wave import Wave
 
@@ -39,21 +39,15 @@ class Demand:
 def analyse(collective: Collective, rate_Bps: FloatArray, capacity_Bps: FloatArray) -> Demand:
     """Return the demand of *collective* on the links, and what would decide contention."""
     connections, n_links = collective.connections, len(capacity_Bps)
-    n = len(connections.src)
-    used = np.zeros(n, dtype=bool)
-    stage_masks = []
-    for stage in collective.stages:
-        mask = np.zeros(n, dtype=bool)
-        mask[stage.connection[stage.edge_bytes > 0]] = True
-        stage_masks.append(mask)
-        used |= mask
-    total_Bps = link_demand(connections, rate_Bps, used, n_links)
+    sending = np.flatnonzero(payload_of_connections(collective) > 0)
+    total_Bps = link_demand(connections, rate_Bps, sending, n_links)
     hot = total_Bps > capacity_Bps * FITS
     resolve: Literal["never", "stages", "messages"] = "never"
     if hot.any():
         resolve = "stages"
-        for mask in stage_masks:
-            if (link_demand(connections, rate_Bps, mask, n_links) > capacity_Bps * FITS).any():
+        for stage in collective.stages:
+            rows = np.unique(stage.connection[stage.edge_bytes > 0])
+            if (link_demand(connections, rate_Bps, rows, n_links) > capacity_Bps * FITS).any():
                 resolve = "messages"
                 break
     return Demand(total_Bps=total_Bps, hot=hot, resolve=resolve)
@@ -105,15 +99,16 @@ def stages_fit(
 ) -> bool:
     """Return whether stages that share hot links are apart in time, by each connection's span."""
     connections = collective.connections
-    owner, entry = _entries_on(connections, demand.hot)
     link, start, end, asked = [], [], [], []
-    for first_s, last_s in wave.spans:
-        live = last_s[owner] > first_s[owner]
-        at, of = entry[live], owner[live]
-        link.append(connections.link[at])
+    for rows, first_s, last_s in wave.spans:
+        live = last_s > first_s
+        entry, counts = entries_of(connections, rows[live])
+        at = np.flatnonzero(demand.hot[connections.link[entry]])
+        of = np.repeat(np.flatnonzero(live), counts)[at]
+        link.append(connections.link[entry[at]])
         start.append(first_s[of])
         end.append(last_s[of])
-        asked.append(connections.weight[at] * rate_Bps[of])
+        asked.append(connections.weight[entry[at]] * rate_Bps[rows[of]])
     return sweep_fits(
         np.concatenate(link),
         np.concatenate(start),

@@ -56,7 +56,11 @@ class FoldedRun:
         self._account = account
         self._index = 0
         self._began_s = 0.0
+        # Shares of the running phase: left out at its begin, behind now, next to report,
+        # and accounted to routes that are no longer taken.
         self._skipped = 0.0
+        self._done = 0.0
+        self._mark = 1.0
         self._credited = 0.0
         self._group: FlowGroup | None = None
         n_ranks = len(collective.group)
@@ -87,20 +91,32 @@ class FoldedRun:
             return
         phase = self._phases[self._index]
         self._began_s = self._clock.time_s
-        self._credited = self._skipped
+        self._credited = self._done = self._skipped
         if phase.alone_s == 0:
+            self._mark = 1.0
             self.left(np.zeros(1, dtype=np.int64), self._clock.time_s)
             return
-        self._open(phase, 1.0 - self._skipped)
-
-    def _open(self, phase: Phase, remaining: float) -> None:
         self._group = self._network.open(phase.route, self, phase)
+        self._go_on(phase)
+
+    def _go_on(self, phase: Phase) -> None:
+        """Put the phase on the wire up to the next share at which ranks are done with it."""
+        assert self._group is not None
+        mine = phase.end_share[self._last_phase == self._index]
+        self._mark = float(mine[mine > self._done].min(initial=1.0))
         zero = np.zeros(1, dtype=np.int64)
-        self._group.add(zero, np.array([remaining]), zero)
+        self._group.add(zero, np.array([self._mark - self._done]), zero)
 
     def left(self, keys: IntArray, time_s: float) -> None:
-        """Take note that the phase's last byte has left (called by the network)."""
+        """Take note that the phase has come to its mark (called by the network)."""
         phase = self._phases[self._index]
+        before, self._done = self._done, self._mark
+        if self._done < 1.0:
+            share = phase.end_share
+            early = (share > before) & (share <= self._done) & (self._last_phase == self._index)
+            self._go_on(phase)
+            self._finish(np.flatnonzero(early))
+            return
         if self._group is not None:
             self._network.shut(self._group)
             self._group = None
@@ -121,11 +137,9 @@ class FoldedRun:
         phase = self._phases[self._index]
         self.stage_end_s[list(phase.stages)] = self._clock.time_s
         if len(phase.stages) > 1:
-            # Stages that were one phase end in proportion to their steps.
-            steps = np.cumsum([self._collective.stages[k].n_steps for k in phase.stages])
             whole_s = self._clock.time_s - self._began_s
-            self.stage_end_s[list(phase.stages)] = self._began_s + whole_s * steps / steps[-1]
-        mine = self._last_phase == self._index
+            self.stage_end_s[list(phase.stages)] = self._began_s + whole_s * phase.stage_shares()
+        mine = (self._last_phase == self._index) & (phase.end_share >= 1.0)
         if phase.tail_s > 0:
             mine &= phase.receives
         self._index += 1
@@ -137,13 +151,13 @@ class FoldedRun:
         before = self._collective
         self._collective = collective
         if self._group is not None:
-            remaining = float(self._group.progress()[1][0])
-            crossed = (1.0 - remaining) - self._credited
+            behind = self._mark - float(self._group.progress()[1][0])
             if before.connections is not collective.connections:
+                crossed = behind - self._credited
                 self._account(before.connections, self._phases[self._index].payload_bytes * crossed)
-                self._credited = 1.0 - remaining
+                self._credited = behind
             self._network.shut(self._group)
-            self._phases = phases
-            self._open(phases[self._index], remaining)
-        else:
-            self._phases = phases
+            self._done = behind
+            self._group = self._network.open(phases[self._index].route, self, phases[self._index])
+            self._go_on(phases[self._index])
+        self._phases = phases

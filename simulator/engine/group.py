@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.clock import Alarm
-from simulator.engine.routes import alone_rates
+from simulator.engine.routes import alone_rates, entries_of
 from simulator.engine.traffic import Connections
 from simulator.engine.views import floats, ints
 
@@ -109,11 +109,7 @@ class FlowGroup:
 
     def entries(self, rows: IntArray) -> tuple[IntArray, IntArray]:
         """Return the route entries of *rows*, and how many each row has."""
-        low = self.connections.indptr[rows]
-        counts = self.connections.indptr[rows + 1] - low
-        ends = np.cumsum(counts)
-        total = int(ends[-1]) if len(ends) else 0
-        return np.repeat(low - (ends - counts), counts) + np.arange(total), counts
+        return entries_of(self.connections, rows)
 
     def route(self, row: int) -> tuple[list[int], list[float], float]:
         """Return one row's links, their weights, and its rate alone."""

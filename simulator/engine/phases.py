@@ -20,6 +20,9 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+_END_CLASSES = 16
+"""A phase lets its ranks go at no more than this many moments; in between, at the next."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Phase:
@@ -27,6 +30,7 @@ class Phase:
 
     stages: tuple[int, ...]
     """Indices of the stages that it stands for."""
+    steps_of_stages: tuple[int, ...]
     connections: Connections
     """Of the collective."""
     route: Connections
@@ -48,6 +52,8 @@ class Phase:
     receives: BoolArray
     transfer_s: FloatArray
     """Time that each rank has a send on the wire, alone: its busiest connection's."""
+    end_share: FloatArray
+    """At which share of the phase's time each rank is done with it."""
     known_s: dict[tuple[float, bytes], float] = field(default_factory=dict)
 
     @property
@@ -79,6 +85,14 @@ class Phase:
             self.known_s[name] = max(self.model.duration_s(rates), bytes_s)
         return self.known_s[name]
 
+    def stage_shares(self) -> FloatArray:
+        """Return at which share of the phase's time each of its stages ends."""
+        if isinstance(self.model, StepModel):
+            ends_s = self.model.stage_end_s
+            return ends_s / ends_s[-1] if ends_s[-1] > 0 else np.ones_like(ends_s)
+        steps = np.cumsum(self.steps_of_stages)
+        return np.asarray(steps / steps[-1])
+
     def _crossing(self, over: BoolArray) -> BoolArray:
         """Return which connections with bytes cross links that are over."""
         connections = self.connections
@@ -91,7 +105,8 @@ def phases_of(collective: Collective, capacity_Bps: FloatArray) -> list[Phase]:
     """Return the phases of a collective on links of these capacities.
 
     Consecutive stages that are the same ring (reduce-scatter, then all-gather) are one phase:
-    the second flows on where the first is through.
+    the second flows on where the first is through.  So are consecutive stages of one step each:
+    a rank that is through with one does not wait for the others.
     """
     runs: list[list[int]] = []
     for index, stage in enumerate(collective.stages):
@@ -103,12 +118,14 @@ def phases_of(collective: Collective, capacity_Bps: FloatArray) -> list[Phase]:
 
 
 def _continues(collective: Collective, before: StageTraffic, stage: StageTraffic) -> bool:
+    if stage.n_steps == 1 and before.n_steps == 1:
+        return True
     return (
         stage.n_steps > 1
         and np.array_equal(before.connection, stage.connection)
         and np.array_equal(before.channel, stage.channel)
-        and _is_ring(collective, before, before.edge_messages, before.n_steps)
-        and _is_ring(collective, stage, stage.edge_messages, stage.n_steps)
+        and _ring_order(collective, before) is not None
+        and _ring_order(collective, stage) is not None
         and bool(
             np.allclose(
                 before.edge_bytes * stage.n_steps, stage.edge_bytes * before.n_steps, rtol=1e-3
@@ -119,49 +136,44 @@ def _continues(collective: Collective, before: StageTraffic, stage: StageTraffic
 
 def _phase(collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatArray) -> Phase:
     connections, n_ranks = collective.connections, len(collective.group)
-    first = collective.stages[stages[0]]
-    n = len(connections.src)
-    edge_bytes = np.zeros(len(first.connection))
-    edge_messages = np.zeros(len(first.connection), dtype=np.int64)
-    for index in stages:
-        edge_bytes = edge_bytes + collective.stages[index].edge_bytes
-        edge_messages = edge_messages + collective.stages[index].edge_messages
-    n_steps = sum(collective.stages[index].n_steps for index in stages)
-    payload = np.bincount(first.connection, edge_bytes, n).astype(np.float64)
+    members = [collective.stages[index] for index in stages]
+    payload = np.zeros(len(connections.src))
+    sends, receives = np.zeros(n_ranks, dtype=bool), np.zeros(n_ranks, dtype=bool)
+    for stage in members:
+        np.add.at(payload, stage.connection, stage.edge_bytes)
+        moving = stage.connection[stage.edge_messages > 0]
+        for flags, ends in ((sends, connections.src), (receives, connections.dst)):
+            slots = ends[moving]
+            flags[slots[slots < n_ranks]] = True
     amount = float(payload.max(initial=0.0))
     route = _folded_route(connections, payload, amount, len(capacity_Bps))
     alone = float(alone_rates(route, capacity_Bps)[0])
     active = payload > 0
-    latency_s = np.asarray(connections.latency_s)[first.connection]
-    moving = edge_messages > 0
-    sends, receives = np.zeros(n_ranks, dtype=bool), np.zeros(n_ranks, dtype=bool)
-    for flags, ends in ((sends, connections.src), (receives, connections.dst)):
-        slots = ends[first.connection[moving]]
-        flags[slots[slots < n_ranks]] = True
+    first = members[0]
     tail_s = 0.0
     model: Ring | StepModel | None = None
-    if n_steps <= 1:
-        tail_s = float(latency_s[moving].max(initial=0.0))
+    if len(members) == 1 and first.n_steps <= 1:
+        moving = first.connection[first.edge_messages > 0]
+        tail_s = float(connections.latency_s[moving].max(initial=0.0))
         rate_Bps = np.where(active, alone * payload / max(amount, 1e-300), np.inf)
     else:
         rate_Bps = alone_rates(connections, capacity_Bps)
-        if _is_ring(collective, first, edge_messages, n_steps):
-            src, dst = _lanes(collective, first)
-            after = followers(src, dst)
-            assert after is not None
+        after = _ring_order(collective, first) if first.n_steps > 1 else None
+        if after is not None:
             model = Ring(
                 cycles=tuple(cycles_of(after)),
                 connection=first.connection,
-                edge_bytes=edge_bytes,
-                latency_s=latency_s,
-                n_steps=n_steps,
+                edge_bytes=sum((stage.edge_bytes for stage in members), np.zeros(len(after))),
+                latency_s=np.asarray(connections.latency_s)[first.connection],
+                n_steps=sum(stage.n_steps for stage in members),
             )
             rate_Bps = _shared_rates(connections, rate_Bps, active, capacity_Bps)
         else:
-            model = StepModel(collective, first, capacity_Bps)
+            model = StepModel(collective, stages, capacity_Bps)
         rate_Bps = np.where(active, rate_Bps, np.inf)
     phase = Phase(
         stages=stages,
+        steps_of_stages=tuple(stage.n_steps for stage in members),
         connections=connections,
         route=route,
         amount_bytes=amount,
@@ -173,11 +185,26 @@ def _phase(collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatA
         sends=sends,
         receives=receives,
         transfer_s=np.zeros(n_ranks),
+        end_share=np.ones(n_ranks),
     )
     busy_s = np.zeros(collective.n_slots)
     np.maximum.at(busy_s, connections.src, payload / rate_Bps)
     phase.transfer_s = np.minimum(busy_s[:n_ranks], phase.alone_s)
+    if isinstance(model, StepModel):
+        phase.end_share = _end_shares(model.slot_end_s(collective.n_slots)[:n_ranks])
     return phase
+
+
+def _end_shares(rank_end_s: FloatArray) -> FloatArray:
+    """Return the ranks' ends as shares of the last, in at most a few different values."""
+    last_s = float(rank_end_s.max(initial=0.0))
+    if last_s == 0:
+        return np.ones_like(rank_end_s)
+    share = rank_end_s / last_s
+    share[share > 1 - 1e-9] = 1.0
+    if len(np.unique(share)) > _END_CLASSES:
+        share = np.ceil(share * _END_CLASSES) / _END_CLASSES
+    return share
 
 
 def _folded_route(
@@ -185,7 +212,7 @@ def _folded_route(
 ) -> Connections:
     """Return the single row of a phase: each link's wire bytes over the amount."""
     active = payload > 0
-    wire = link_demand(connections, payload, active, n_links)
+    wire = link_demand(connections, payload, np.flatnonzero(active), n_links)
     link = np.flatnonzero(wire)
     with np.errstate(divide="ignore"):
         limits = connections.max_rate_Bps[active] * (amount / payload[active])
@@ -204,7 +231,7 @@ def _shared_rates(
     connections: Connections, lone_Bps: FloatArray, active: BoolArray, capacity_Bps: FloatArray
 ) -> FloatArray:
     """Return the connections' max-min rates when all active ones send at once."""
-    demand = link_demand(connections, lone_Bps, active, len(capacity_Bps))
+    demand = link_demand(connections, lone_Bps, np.flatnonzero(active), len(capacity_Bps))
     if (demand <= capacity_Bps * (1 + 1e-9)).all():
         return lone_Bps
     counts = np.diff(connections.indptr)
@@ -227,10 +254,8 @@ def _lanes(collective: Collective, stage: StageTraffic) -> tuple[IntArray, IntAr
     return base + connections.src[stage.connection], base + connections.dst[stage.connection]
 
 
-def _is_ring(
-    collective: Collective, stage: StageTraffic, edge_messages: IntArray, n_steps: int
-) -> bool:
-    """Return whether every edge sends in every step, and the edges permute the slots."""
-    if not (edge_messages == n_steps).all():
-        return False
-    return followers(*_lanes(collective, stage)) is not None
+def _ring_order(collective: Collective, stage: StageTraffic) -> IntArray | None:
+    """Return the edge after each if every edge sends in every step and they permute the slots."""
+    if not (stage.edge_messages == stage.n_steps).all():
+        return None
+    return followers(*_lanes(collective, stage))

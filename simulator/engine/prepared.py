@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from simulator.engine.contention import Demand, analyse
 from simulator.engine.messages import count_messages
 from simulator.engine.phases import Phase, phases_of
-from simulator.engine.routes import alone_rates, link_demand, merged, payload_of_connections
+from simulator.engine.routes import (
+    alone_rates,
+    entries_of,
+    link_demand,
+    merged,
+    payload_of_connections,
+)
 from simulator.engine.traffic import Collective, Connections
 from simulator.engine.wave import WavePlan
 
@@ -22,7 +28,7 @@ IntArray = NDArray[np.int64]
 
 def wire_bytes(connections: Connections, payload: FloatArray, n_links: int) -> FloatArray:
     """Return the wire bytes on each link of *payload* bytes per connection."""
-    return link_demand(connections, payload, payload > 0, n_links)
+    return link_demand(connections, payload, np.flatnonzero(payload), n_links)
 
 
 class Prepared:
@@ -96,11 +102,10 @@ class Prepared:
         if self._links is None:
             self._links = np.zeros(len(self.capacity_Bps), dtype=bool)
             connections = self.collective.connections
-            used = np.zeros(len(connections.src), dtype=bool)
             for stage in self.collective.stages:
-                used[stage.connection[stage.edge_messages > 0]] = True
-            crossing = np.repeat(used, np.diff(connections.indptr))
-            self._links[connections.link[crossing]] = True
+                rows = np.unique(stage.connection[stage.edge_messages > 0])
+                entry, _ = entries_of(connections, rows)
+                self._links[connections.link[entry]] = True
         return self._links
 
     def blocks_all(self, position: int) -> bool:

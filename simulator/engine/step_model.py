@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from simulator.engine.contention import FITS
 from simulator.engine.maxmin import max_min_rates
-from simulator.engine.traffic import Collective, Messages, StageTraffic
+from simulator.engine.routes import entries_of
+from simulator.engine.traffic import Collective, Messages
 from simulator.engine.wave import StagePlan, StageTimer, WaveState
 
 __all__ = ["StepModel"]
@@ -30,83 +31,86 @@ _SAME_PACE = 1e-9
 
 
 class StepModel:
-    """One stage as a whole.
+    """Consecutive stages as a whole.
 
     Parameters
     ----------
-    collective, stage
-        The stage and its owner.
+    collective
+        The stages' owner.
+    stages
+        Indices of the stages.
     capacity_Bps
         Of the links.
     """
 
     def __init__(
-        self, collective: Collective, stage: StageTraffic, capacity_Bps: FloatArray
+        self, collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatArray
     ) -> None:
-        self._plan = StagePlan(stage, collective)
-        self._stage = stage
+        self._plans = [StagePlan(collective.stages[index], collective) for index in stages]
         self._connections = collective.connections
         self._capacity_Bps = capacity_Bps
+        self._n_lanes = max(plan.n_lanes for plan in self._plans)
         self._n_solves = 0
+        self.stage_end_s: FloatArray = np.zeros(len(stages))
+        """Ends of the stages, as timed last."""
+        self._lane_end_s: FloatArray = np.zeros(self._n_lanes)
 
     def duration_s(self, rate_Bps: FloatArray) -> float:
-        """Return the stage's time when connections, each on its own, travel at *rate_Bps*."""
-        plan, stage = self._plan, self._stage
+        """Return the stages' time when connections, each on its own, travel at *rate_Bps*."""
         self._n_solves = 0
-        state = WaveState(begin_s=np.zeros(plan.n_lanes), free_s=np.full(len(rate_Bps), -np.inf))
-        timer = StageTimer(
-            index=0, plan=plan, state=state, rate_Bps=rate_Bps[plan.connection].copy()
-        )
+        state = WaveState(begin_s=np.zeros(self._n_lanes), free_s=np.full(len(rate_Bps), -np.inf))
+        for index, plan in enumerate(self._plans):
+            self._run_stage(plan, state, rate_Bps)
+            self.stage_end_s[index] = state.begin_s.max(initial=0.0)
+        self._lane_end_s = state.begin_s
+        return float(state.begin_s.max(initial=0.0))
+
+    def slot_end_s(self, n_slots: int) -> FloatArray:
+        """Return when each slot was through with all channels, as timed last."""
+        return np.asarray(self._lane_end_s.reshape(-1, n_slots).max(axis=0))
+
+    def _run_stage(self, plan: StagePlan, state: WaveState, rate_Bps: FloatArray) -> None:
+        stage = plan.stage
+        timer = StageTimer(index=0, plan=plan, state=state, rate_Bps=rate_Bps[plan.connection])
         before: Messages | None = None
         pace_s: FloatArray | None = None
         step = 0
         while step < stage.n_steps:
             messages = stage.messages(step)
             repeats = before is not None and _same(messages, before)
-            if not repeats:
-                self._set_rates(timer, messages, rate_Bps)
-                pace_s = None
-            begin_s, free_s = state.begin_s.copy(), state.free_s.copy()
-            timer.step(step, messages)
-            step += 1
-            last_pace_s, pace_s = pace_s, state.begin_s - begin_s
             before = messages
-            if repeats and last_pace_s is not None and self._steady(pace_s, last_pace_s, messages):
+            step += 1
+            if not repeats:
+                self._set_rates(plan, timer, messages, rate_Bps)
+                pace_s = None
+                timer.step(step - 1, messages)
+                continue
+            begin_s, free_s = state.begin_s.copy(), state.free_s[plan.used]
+            timer.step(step - 1, messages)
+            last_pace_s, pace_s = pace_s, state.begin_s - begin_s
+            if last_pace_s is not None and _steady(plan, pace_s, last_pace_s, messages):
                 skipped = 0
                 while step < stage.n_steps and _same(stage.messages(step), messages):
                     skipped += 1
                     step += 1
                 state.begin_s += skipped * pace_s
-                used = np.isfinite(free_s)
-                state.free_s[used] += skipped * (state.free_s - free_s)[used]
-        return float(state.begin_s.max(initial=0.0))
+                moved = np.isfinite(free_s)
+                rows = plan.used[moved]
+                state.free_s[rows] += skipped * (state.free_s[rows] - free_s[moved])
 
-    def _steady(self, pace_s: FloatArray, last_pace_s: FloatArray, messages: Messages) -> bool:
-        """Return whether the pace is constant, and nobody waits for one that falls behind less."""
-        slack_s = _SAME_PACE * float(pace_s.max())
-        if (np.abs(pace_s - last_pace_s) > slack_s).any():
-            return False
-        edges = self._edges(messages)
-        lag_s = pace_s[self._plan.dst[edges]] - pace_s[self._plan.src[edges]]
-        return bool((lag_s >= -slack_s).all())
-
-    def _edges(self, messages: Messages) -> IntArray:
-        return self._plan.all_edges if messages.edge is None else messages.edge
-
-    def _set_rates(self, timer: StageTimer, messages: Messages, rate_Bps: FloatArray) -> None:
+    def _set_rates(
+        self, plan: StagePlan, timer: StageTimer, messages: Messages, rate_Bps: FloatArray
+    ) -> None:
         """Give the step's messages the rates that they have together."""
-        edges = self._edges(messages)
+        edges = _edges(plan, messages)
         loaded = np.broadcast_to(np.asarray(messages.size_bytes) > 0, edges.shape)
         if not loaded.any():
             return
         edges = edges[loaded]
         # A connection sends the messages of its channels one at a time.
-        rows, row_of_edge = np.unique(self._plan.connection[edges], return_inverse=True)
+        rows, row_of_edge = np.unique(plan.connection[edges], return_inverse=True)
         connections = self._connections
-        low = connections.indptr[rows]
-        counts = connections.indptr[rows + 1] - low
-        ends = np.cumsum(counts)
-        entry = np.repeat(low - (ends - counts), counts) + np.arange(int(ends[-1]))
+        entry, counts = entries_of(connections, rows)
         link, weight = connections.link[entry], connections.weight[entry]
         alone_Bps = rate_Bps[rows]
         asked_Bps = np.where(np.isfinite(alone_Bps), alone_Bps, 0.0)
@@ -117,15 +121,31 @@ class StepModel:
         if (load > self._capacity_Bps * FITS).any():
             if self._n_solves < _MOST_SOLVES:
                 self._n_solves += 1
-                indptr = np.concatenate(([0], ends))
+                indptr = np.concatenate(([0], np.cumsum(counts)))
                 shared_Bps = max_min_rates(indptr, link, weight, self._capacity_Bps, alone_Bps)
             else:
                 crowd = np.maximum(load[link] / self._capacity_Bps[link], 1.0)
                 shared_Bps = alone_Bps.copy()
                 routed = counts > 0
-                heads = (ends - counts)[routed]
+                heads = (np.cumsum(counts) - counts)[routed]
                 shared_Bps[routed] /= np.maximum.reduceat(crowd, heads)
         timer.rate_Bps[edges] = shared_Bps[row_of_edge]
+
+
+def _edges(plan: StagePlan, messages: Messages) -> IntArray:
+    return plan.all_edges if messages.edge is None else messages.edge
+
+
+def _steady(
+    plan: StagePlan, pace_s: FloatArray, last_pace_s: FloatArray, messages: Messages
+) -> bool:
+    """Return whether the pace is constant, and nobody waits for one that falls behind less."""
+    slack_s = _SAME_PACE * float(pace_s.max())
+    if (np.abs(pace_s - last_pace_s) > slack_s).any():
+        return False
+    edges = _edges(plan, messages)
+    lag_s = pace_s[plan.dst[edges]] - pace_s[plan.src[edges]]
+    return bool((lag_s >= -slack_s).all())
 
 
 def _same(one: Messages, other: Messages) -> bool:

@@ -55,8 +55,8 @@ class Wave:
     stage_end_s: tuple[tuple[str, float], ...]
     busy_s: FloatArray
     """Time each connection has a message on the wire, shape (connections,)."""
-    spans: tuple[tuple[FloatArray, FloatArray], ...]
-    """Per stage: first start and last leave of each connection (inf, −inf: not used)."""
+    spans: tuple[tuple[IntArray, FloatArray, FloatArray], ...]
+    """Per stage, on request: its connections, and the first start and last leave of each."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,13 +84,14 @@ class StagePlan:
         self.dst_unique = len(np.unique(self.dst)) == len(self.dst)
         # Place of the edge in its connection's order (by channel) within one step.
         order = np.lexsort((channel, self.connection))
+        by_connection = self.connection[order]
+        new = np.ones(len(order), dtype=bool)
+        new[1:] = by_connection[1:] != by_connection[:-1]
+        heads = np.flatnonzero(new)
         self.place = np.empty_like(order)
-        counts = np.bincount(self.connection)
-        counts = counts[counts > 0]
-        heads = np.repeat(np.cumsum(counts) - counts, counts)
-        self.place[order] = np.arange(len(order)) - heads
-        self.n_places = int(counts.max(initial=1))
-        self.used = np.unique(self.connection)
+        self.place[order] = np.arange(len(order)) - heads[np.cumsum(new) - 1]
+        self.n_places = int(self.place.max(initial=0)) + 1
+        self.used = by_connection[heads]
         self._edges: IntArray | None = None
         self._groups: list[IntArray] = []
         self.ring: RingPlan | None = None
@@ -153,9 +154,11 @@ class WavePlan:
             sent = self._payload_bytes > 0
             busy_s[sent] = self._payload_bytes[sent] / rate_Bps[sent]
         stage_ends: list[tuple[str, float]] = []
-        all_spans: list[tuple[FloatArray, FloatArray]] = []
+        all_spans: list[tuple[IntArray, FloatArray, FloatArray]] = []
+        first_s = np.full(len(rate_Bps), np.inf) if spans else np.empty(0)
         for index, plan in enumerate(self._stages):
-            first_s = np.full(len(rate_Bps), np.inf)
+            if spans:
+                first_s[plan.used] = np.inf
             timer = StageTimer(
                 index=index,
                 plan=plan,
@@ -173,9 +176,7 @@ class WavePlan:
             )
             stage_ends.append((plan.stage.name, float(ends)))
             if spans:
-                last_s = np.full(len(rate_Bps), -np.inf)
-                last_s[plan.used] = state.free_s[plan.used]
-                all_spans.append((first_s, last_s))
+                all_spans.append((plan.used, first_s[plan.used], state.free_s[plan.used]))
         by_slot = state.begin_s.reshape(self.n_channels, collective.n_slots)
         return Wave(
             rank_end_s=by_slot[:, : len(collective.group)].max(axis=0),
