@@ -64,6 +64,7 @@ MAY_USE = {
         "simulator.importers",
         "simulator.verdict",
         "topologies",
+        "validation",
     },
     "validation": {"simulator", "simulator.collectives", "simulator.importers"},
 }

@@ -16,7 +16,7 @@ def main() -> None:
     import typer
 
     from simulator.base.errors import CollsimError
-    from simulator.cli import bench, compare, explain, listing, run, show, topologies
+    from simulator.cli import bench, compare, explain, listing, measure, run, show, topologies
 
     app = typer.Typer(
         name="collsim",
@@ -34,6 +34,12 @@ def main() -> None:
     app.command("explain", help=explain.HELP)(explain.command)
     app.command("show", help=show.HELP)(show.command)
     app.add_typer(topologies.app, name="topologies", help=topologies.HELP)
+    app.command(
+        "measure",
+        help=measure.HELP,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(measure.command)
     app.command("list", help=listing.HELP)(listing.command)
     try:
         app()
