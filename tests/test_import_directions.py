@@ -66,7 +66,18 @@ MAY_USE = {
         "topologies",
         "validation",
     },
-    "validation": {"simulator", "simulator.collectives", "simulator.importers"},
+    "validation": {
+        "simulator",
+        "simulator.collectives",
+        "simulator.compose",
+        "simulator.costs",
+        "simulator.engine",
+        "simulator.fabric",
+        "simulator.importers",
+        "simulator.results",
+        "simulator.scenario",
+        "topologies",
+    },
 }
 
 # Third-party packages that belong to one place.
