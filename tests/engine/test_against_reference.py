@@ -556,7 +556,6 @@ def test_folded_messages_of_two_sizes_on_one_link(small_bytes: float) -> None:
 
 WRONG_FOLDS = {
     ("all_reduce", "nvls_tree"): "messages of two sizes on one link, see above: 70 % too slow",
-    ("barrier", "dissemination"): "empty messages: 0 times infinity",
 }
 FOLDED_ALGORITHMS = [
     pytest.param(
