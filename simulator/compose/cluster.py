@@ -12,8 +12,10 @@ from simulator.base.errors import Problem, ScheduleError, unknown_name
 from simulator.collectives.call import Call, Layout
 from simulator.collectives.registry import get_algorithm
 from simulator.collectives.schedule import Schedule
-from simulator.compose.layout import interconnect, layout_for
+from simulator.compose.believe import environment_of, tuning_input
+from simulator.compose.layout import domain_layout, heads, interconnect, layout_for
 from simulator.compose.lower import Lowering
+from simulator.costs.nccl import TuningInput
 from simulator.costs.profile import CostProfile
 from simulator.engine.traffic import Collective, Network
 from simulator.fabric.fabric import Fabric
@@ -35,6 +37,10 @@ class Choice:
     algorithm: str
     protocol: str
     n_channels: int
+    pipeline_bytes: int = 512 * 1024
+    """Piece of pipelined algorithms."""
+    expected_s: float | None = None
+    """What the library's tuning model expects; None where it was not asked."""
 
 
 class Cluster:
@@ -55,7 +61,8 @@ class Cluster:
         self.profile = profile
         self.lowering = Lowering(fabric, router, profile)
         self.network = Network(capacity_Bps=fabric.capacity_Bps, link_name=fabric.link_name)
-        self._layouts: dict[tuple[bytes, int], Layout] = {}
+        self._layouts: dict[tuple[bytes, int, int], Layout] = {}
+        self._inputs: dict[bytes, TuningInput | None] = {}
 
     @property
     def n_gpus(self) -> int:
@@ -70,17 +77,47 @@ class Cluster:
         """Return how many nodes a group of global ranks touches."""
         return len(np.unique(self.fabric.node_of_gpu[group]))
 
-    def layout(self, group: IntArray, n_channels: int) -> Layout:
+    def layout(self, group: IntArray, n_channels: int, pipeline_bytes: int = 512 * 1024) -> Layout:
         """Return where the ranks of a group sit and the orders of its rings and chains."""
-        key = (group.tobytes(), n_channels)
+        key = (group.tobytes(), n_channels, pipeline_bytes)
         if key not in self._layouts:
-            self._layouts[key] = layout_for(
-                self.fabric.templates,
-                np.asarray(self.fabric.node_of_gpu[group], dtype=np.int64),
-                np.asarray(self.fabric.local_of_gpu[group], dtype=np.int64),
-                n_channels,
-            )
+            self._layouts[key] = self._layout(group, n_channels, pipeline_bytes)
         return self._layouts[key]
+
+    def _layout(self, group: IntArray, n_channels: int, pipeline_bytes: int) -> Layout:
+        fabric = self.fabric
+        node = np.asarray(fabric.node_of_gpu[group], dtype=np.int64)
+        unit = self.units(group)
+        if len(np.unique(unit)) < len(np.unique(node)):
+            heads_of = len(heads(self.template_of(int(group[0])), (0, 1, 2, 3)))
+            per_unit = -(-len(np.unique(node)) // len(np.unique(unit)))
+            return domain_layout(unit, n_channels, pipeline_bytes, max(1, heads_of * per_unit))
+        return layout_for(
+            fabric.templates,
+            node,
+            np.asarray(fabric.local_of_gpu[group], dtype=np.int64),
+            n_channels,
+            pipeline_bytes,
+        )
+
+    def units(self, group: IntArray) -> IntArray:
+        """Return the node, or the NVLink domain of several nodes, of each rank of a group."""
+        node = np.asarray(self.fabric.node_of_gpu[group], dtype=np.int64)
+        domain = np.asarray(self.fabric.domain_of_node)[node]
+        return np.where(domain >= 0, self.fabric.n_nodes + domain, node)
+
+    def tuning_input(self, group: IntArray) -> TuningInput | None:
+        """Return the group as the library's tuning model sees it.
+
+        None where the profile has no such model or the hardware none of its GPUs.
+        """
+        if self.profile.tuning != "nccl":
+            return None
+        key = group.tobytes()
+        if key not in self._inputs:
+            version, environment = environment_of(self.profile.environment, self.profile.version)
+            self._inputs[key] = tuning_input(self.fabric, group, version, environment)
+        return self._inputs[key]
 
     def most_channels(self, group: IntArray) -> int:
         """Return the profile's channel count for a group, before the size lowers it."""
@@ -109,7 +146,7 @@ class Cluster:
         """Return the schedule of a call; ScheduleError when the algorithm refuses it."""
         self.check_algorithm(call.collective, choice.algorithm, group)
         entry = get_algorithm(call.collective, choice.algorithm)
-        return entry.function(call, self.layout(group, choice.n_channels))
+        return entry.function(call, self.layout(group, choice.n_channels, choice.pipeline_bytes))
 
     def collective(
         self,

@@ -9,7 +9,7 @@ links and the profile's alpha.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,11 @@ __all__ = ["Lowering", "PairCosts"]
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
+SWITCHED = ("nvls", "nvls_tree")
+"""Algorithms in which NVSwitches reduce."""
+PIPELINED = ("double_binary_tree", "tree", *SWITCHED)
+"""Algorithms whose pieces follow each other through the same levels."""
+EXCHANGES = ("direct", "pairwise")
 _NETWORK_KINDS = ("infiniband", "roce", "ethernet", "slingshot", "efa")
 
 
@@ -54,8 +59,9 @@ class Lowering:
         self.router = router
         self.profile = profile
         self._routes: dict[bytes, Routes] = {}
-        self._efficiency = np.array([profile.efficiency[kind] for kind in LINK_KINDS])
         kinds = np.asarray(fabric.link_kind)
+        self.generation = _generations(fabric)
+        self._efficiency = self._link_efficiency(kinds)
         code = np.zeros(len(kinds), dtype=np.uint8)
         code[kinds == LINK_KINDS.index("xgmi")] = PATH_KINDS.index("xgmi")
         code[np.isin(kinds, [LINK_KINDS.index(kind) for kind in ("pcie", "upi")])] = (
@@ -95,7 +101,9 @@ class Lowering:
             Other routes than usual (after a failure).
         """
         packing = self.profile.protocols[protocol]
-        connections, inverse = self._connections(schedule, group, protocol, router or self.router)
+        connections, inverse, start_s = self._connections(
+            schedule, group, protocol, router or self.router
+        )
         stages: list[StageTraffic] = []
         first = 0
         for stage in schedule.stages:
@@ -119,7 +127,7 @@ class Lowering:
             n_slots=schedule.world_size + len(schedule.virtual),
             connections=connections,
             stages=tuple(stages),
-            launch_s=self.profile.launch_s + packing.extra_launch_s,
+            launch_s=self.profile.launch_s + packing.extra_launch_s + start_s,
         )
 
     def path_kinds(self, link: IntArray, indptr: IntArray) -> IntArray:
@@ -147,7 +155,7 @@ class Lowering:
                 self._routes[key] = routes
         share = self.profile.protocols[protocol].payload_share
         link = routes.link
-        weight = routes.share / (self._efficiency[self.fabric.link_kind[link]] * share)
+        weight = routes.share / (self._efficiency[link] * share)
         pairs = len(src_vertex)
         kind = self.path_kinds(link, routes.indptr)
         alpha = np.array([self.profile.alpha_s[path, protocol] for path in PATH_KINDS])
@@ -163,8 +171,9 @@ class Lowering:
 
     def _connections(
         self, schedule: Schedule, group: IntArray, protocol: str, router: Router
-    ) -> tuple[Connections, IntArray]:
-        """Return the connections, and for each edge of all stages in order its connection."""
+    ) -> tuple[Connections, IntArray, float]:
+        """Return the connections, for each edge of all stages in order its connection, and the
+        time to be added to the launch."""
         slots = schedule.world_size + len(schedule.virtual)
         stages = schedule.stages
         empty = np.zeros(0, dtype=np.int64)
@@ -179,16 +188,108 @@ class Lowering:
             members = group[np.asarray(switch.members)]
             vertex[schedule.world_size + offset] = self.fabric.switch_vertex(switch.kind, members)
         costs = self.pair_costs(vertex[pairs // slots], vertex[pairs % slots], protocol, router)
+        latency_s, start_s = self._alphas(schedule, group, protocol, costs, pairs, slots)
+        costs = replace(costs, latency_s=latency_s)
         if not self.profile.per_channel:
-            return self._build(
-                pairs, slots, np.arange(len(pairs)), costs, np.full(len(pairs), np.inf)
-            ), pair_of_edge
+            return (
+                self._build(pairs, slots, np.arange(len(pairs)), costs, _no_cap(len(pairs))),
+                pair_of_edge,
+                start_s,
+            )
         channels = schedule.n_channels
         key, inverse = np.unique(pair_of_edge * channels + channel, return_inverse=True)
         pair = key // channels
         sharing = np.bincount(pair, minlength=len(pairs))
         cap = (costs.rate_Bps / np.maximum(sharing, 1))[pair]
-        return self._build(pairs, slots, pair, costs, cap), inverse
+        cap = np.minimum(cap, self._most_Bps(schedule, group, protocol, pairs[pair], slots))
+        if schedule.algorithm in SWITCHED:
+            share = self.profile.switch_share.get(self._generation_of(group), 1.0)
+            virtual = np.maximum(pairs[pair] // slots, pairs[pair] % slots) >= len(group)
+            cap = np.where(virtual, cap * share, cap)
+        built = self._build(pairs, slots, pair, costs, cap)
+        if self.profile.waiting_s > 0 and schedule.algorithm not in PIPELINED:
+            size = np.concatenate([s.edge_bytes for s in stages]) if stages else np.zeros(0)
+            count = np.concatenate([s.edge_messages for s in stages]) if stages else np.zeros(0)
+            mean = np.bincount(inverse, size, len(pair)) / np.maximum(
+                np.bincount(inverse, count, len(pair)), 1
+            )
+            waits_s = np.sqrt(self.profile.waiting_s * mean / cap)
+            built = replace(built, latency_s=built.latency_s + waits_s)
+        return built, inverse, start_s
+
+    def _alphas(
+        self,
+        schedule: Schedule,
+        group: IntArray,
+        protocol: str,
+        costs: PairCosts,
+        pairs: IntArray,
+        slots: int,
+    ) -> tuple[FloatArray, float]:
+        """Return the latency of each pair, and what the call pays once instead.
+
+        A pipeline (trees, NVSwitch reduction) pays a level's alpha once: the pieces that follow
+        are on their way while the first is handled (NCCL keeps eight slots per connection).
+        """
+        profile = self.profile
+        if not profile.level_alpha_s:
+            return costs.latency_s, 0.0
+        src, dst = pairs // slots, pairs % slots
+        real = (src < len(group)) & (dst < len(group))
+        if schedule.algorithm not in PIPELINED:
+            start_s = 0.0
+            if schedule.algorithm in EXCHANGES and profile.peer_s and len(pairs):
+                sends = np.bincount(src, minlength=len(group))
+                busiest = int(np.argmax(sends))
+                cost = np.array([profile.peer_s.get(kind, 0.0) for kind in PATH_KINDS])
+                start_s = float(cost[costs.path_kind[src == busiest]].sum())
+            return costs.latency_s, start_s
+        level = np.array([profile.level_alpha_s[kind, protocol] for kind in PATH_KINDS])
+        fabric = self.fabric
+        node = np.asarray(fabric.node_of_gpu)[group]
+        domain = np.asarray(fabric.domain_of_node)[node]
+        unit = np.where(domain >= 0, fabric.n_nodes + domain, node)
+        _, per_unit = np.unique(unit, return_counts=True)
+        inside = np.zeros(len(pairs), dtype=bool)
+        inside[real] = unit[src[real]] == unit[dst[real]]
+        outside = real & ~inside
+        start_s = 0.0
+        levels = len(per_unit).bit_length() - 1
+        if outside.any():
+            start_s += 2 * levels * float(level[costs.path_kind[outside]].max())
+        if schedule.algorithm in SWITCHED:
+            start_s += profile.switch_alpha_s
+        elif inside.any():
+            start_s += 2 * float((per_unit.max() - 1) * level[costs.path_kind[inside]].max())
+        alpha = np.array([profile.alpha_s[kind, protocol] for kind in PATH_KINDS])
+        return costs.latency_s - alpha[costs.path_kind], start_s
+
+    def _most_Bps(
+        self, schedule: Schedule, group: IntArray, protocol: str, key: IntArray, slots: int
+    ) -> FloatArray:
+        """Return the largest rate of a channel on each pair, by the GPU that sends."""
+        table = self.profile.channel_Bps
+        most = np.full(len(key), np.inf)
+        # Sends and receives take as many channels as fill the path.
+        if not table or schedule.algorithm in EXCHANGES:
+            return most
+        src, dst = key // slots, key % slots
+        real = (src < len(group)) & (dst < len(group))
+        most[real] = table.get((self._generation_of(group), protocol), np.inf)
+        return most
+
+    def _generation_of(self, group: IntArray) -> str:
+        fabric = self.fabric
+        return fabric.templates[int(fabric.node_of_gpu[int(group[0])])].gpu.generation
+
+    def _link_efficiency(self, kinds: IntArray) -> FloatArray:
+        """Return the payload share of every link: by kind, and by GPU where the profile knows."""
+        profile = self.profile
+        share = np.array([profile.efficiency[kind] for kind in LINK_KINDS])[kinds]
+        for (kind, generation), value in profile.generation_efficiency.items():
+            chosen = (kinds == LINK_KINDS.index(kind)) & (self.generation == generation)
+            share[chosen] = value
+        return np.asarray(share, dtype=np.float64)
 
     @staticmethod
     def _build(
@@ -212,6 +313,18 @@ class Lowering:
             latency_s=costs.latency_s[pair],
             max_rate_Bps=cap,
         )
+
+
+def _no_cap(count: int) -> FloatArray:
+    return np.full(count, np.inf)
+
+
+def _generations(fabric: Fabric) -> NDArray[np.str_]:
+    """Return the GPU generation of the node at an end of each link; empty between switches."""
+    names = np.array([template.gpu.generation for template in fabric.templates] + [""])
+    node = np.asarray(fabric.vertex_node)
+    owner = np.maximum(node[fabric.link_src], node[fabric.link_dst])
+    return np.asarray(names[owner])
 
 
 def _messages(schedule: Schedule, stage: Stage) -> Callable[[int], Messages]:

@@ -2,14 +2,20 @@
 
 A message of m bytes over a route costs ``alpha + m / rate``: alpha by the kind of path and the
 protocol, rate from the links' physical payload rates times their efficiency times the protocol's
-share of payload.  A call costs a launch before its first message.  Not modelled here: which
-algorithm a library's own tuning model would choose.
+share of payload.  A call costs a launch before its first message.
+
+A profile of a measured library says more: efficiencies and rates of one channel by GPU generation;
+the alpha of a tree's levels, which a pipeline pays once and not per piece; the time that ranks
+wait for each other, which grows with the root of a message's time (delays of many parts add up
+like a random walk); a cost per peer of an exchange.  Which algorithm the library itself would
+choose is said by the model named under ``tuning``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -60,6 +66,51 @@ class CostProfile:
     the pair's rate.  False: the channels of a pair take turns on one connection."""
     sources: Mapping[str, str]
     """Source of each constant, by dotted key."""
+    tuning: str = ""
+    """Library whose tuning model chooses under ``auto``; empty: the fastest candidate."""
+    version: str = ""
+    """Version of that library."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Its environment variables."""
+    generation_efficiency: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Payload rate over physical rate by (link kind, GPU generation), before `efficiency`."""
+    channel_Bps: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Payload rate of one channel by (GPU generation, protocol); absent: links only."""
+    level_alpha_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Time per level of a tree by (path kind, protocol), paid once; empty: alpha per message."""
+    switch_alpha_s: float = 0.0
+    """Time of a call that the NVSwitches reduce, beside its bytes."""
+    switch_share: Mapping[str, float] = field(default_factory=dict)
+    """Payload rate of such a call over the links' payload rate, by GPU generation."""
+    waiting_s: float = 0.0
+    """A message of d seconds waits sqrt(waiting × d) for its neighbours."""
+    peer_s: Mapping[str, float] = field(default_factory=dict)
+    """Cost per peer of an exchange (all_to_all, gather …), by path kind."""
+    bands: tuple[tuple[float, float], ...] = ()
+    """(largest size in bytes, half width in log time that holds 80 % of left-out rows)."""
+    fitted: Mapping[str, Any] = field(default_factory=dict)
+    """Data, residuals and ranges of the fit."""
+
+    def uncertainty(self, size_bytes: float, nodes: int = 1) -> float | None:
+        """Return u such that 80 % of left-out measurements lay in [t / (1 + u), t · (1 + u)].
+
+        Parameters
+        ----------
+        size_bytes
+            nccl-tests' S.
+        nodes
+            Unused so far: the bands are by size only.
+
+        Returns
+        -------
+        float or None
+            None for a profile that was not fitted.
+        """
+        del nodes
+        for limit, half_width in self.bands:
+            if size_bytes < limit:
+                return math.expm1(half_width)
+        return math.expm1(self.bands[-1][1]) if self.bands else None
 
     def channels(self, interconnect: str, generation: str) -> int:
         """Return the largest number of channels of a call.
@@ -203,4 +254,50 @@ def _build(data: dict[str, Any]) -> CostProfile:
         channel_table=data["channels"],
         per_channel=bool(data["connections"]["per_channel"]),
         sources=sources,
+        **_measured(data),
     )
+
+
+def _measured(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts that only profiles of a measured library have."""
+    generations = {
+        name: {**data["generations"][entry["like"]], **entry} if "like" in entry else entry
+        for name, entry in data.get("generations", {}).items()
+    }
+    tuning = data.get("tuning", {})
+    return {
+        "tuning": tuning.get("library", ""),
+        "version": str(tuning.get("version", "")),
+        "generation_efficiency": {
+            (kind, generation): float(value)
+            for generation, entry in generations.items()
+            for kind, value in entry.get("links", {}).items()
+        },
+        "channel_Bps": {
+            (generation, protocol): float(value) * 1e9
+            for generation, entry in generations.items()
+            for protocol, value in entry.get("channel_GBps", {}).items()
+        },
+        "level_alpha_s": {
+            (kind, protocol): parse_time(value)
+            for kind, entry in data.get("levels", {}).items()
+            for protocol, value in entry.items()
+            if protocol != "source"
+        },
+        "switch_alpha_s": parse_time(data.get("switch", {}).get("time", "0 us")),
+        "switch_share": {
+            generation: float(entry["switch_share"])
+            for generation, entry in generations.items()
+            if "switch_share" in entry
+        },
+        "waiting_s": parse_time(data.get("waiting", {}).get("time", "0 us")),
+        "peer_s": {
+            kind: parse_time(value)
+            for kind, value in data.get("peers", {}).items()
+            if kind != "source"
+        },
+        "bands": tuple(
+            (float(limit), float(width)) for limit, width in data.get("bands", {}).get("rows", ())
+        ),
+        "fitted": data.get("fitted", {}),
+    }

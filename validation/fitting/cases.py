@@ -156,7 +156,7 @@ def _cases_of(set_up: SetUp, mapped: Mapped) -> Iterator[Case]:
             slug=set_up.slug,
             machine=mapped.machine,
             healthy=set_up.health == "healthy",
-            node=mapped.node,
+            node=_without_p2p(mapped.node, dict(environment)),
             gpus_per_node=n_ranks // n_nodes,
             n_nodes=n_nodes,
             profile=mapped.profile,
@@ -170,6 +170,11 @@ def _cases_of(set_up: SetUp, mapped: Mapped) -> Iterator[Case]:
             size_bytes=sizes,
             time_s=times,
         )
+
+
+def _without_p2p(node: str, environment: Mapping[str, str]) -> str:
+    off = environment.get("NCCL_P2P_DISABLE") == "1" and "nop2p" not in node
+    return f"{node}+nop2p" if off else node
 
 
 _USED = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_BUFFSIZE",
@@ -215,9 +220,9 @@ def _fabric(node: str, gpus_per_node: int, n_nodes: int) -> Fabric:
 
 @functools.cache
 def _router(node: str, gpus_per_node: int, n_nodes: int) -> Router:
-    from simulator.fabric.options import RoutingSpec
+    from simulator.fabric.options import RoutingOptions
 
-    return Router(_fabric(node, gpus_per_node, n_nodes), RoutingSpec())
+    return Router(_fabric(node, gpus_per_node, n_nodes), RoutingOptions())
 
 
 def cluster_for(case: Case, profile: CostProfile | None = None) -> Cluster:

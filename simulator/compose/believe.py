@@ -1,0 +1,336 @@
+"""What NCCL believes of a group of ranks: its graphs, its tuning model, its choice for a call.
+
+The belief decides algorithm, protocol, channels and chunks; how long the call then takes is the
+engine's answer with the profile's constants, and usually another number.
+
+Not modelled: groups with different nodes (the first node stands for all), and NCCL's search over a
+multi-node NVLink domain (the graphs of one of its nodes stand for it).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.base.errors import CollsimError
+from simulator.collectives.call import Call
+from simulator.costs.nccl import (
+    ChannelGraph,
+    ChunkPlan,
+    NcclEnvironment,
+    NcclVersion,
+    SearchLink,
+    SearchOptions,
+    SearchSystem,
+    SearchVertex,
+    TuningInput,
+    choose,
+    nccl_link_GBps,
+    nearest_supported,
+    parse_environment,
+    plan_call,
+    search_graphs,
+    socket_GBps,
+)
+from simulator.costs.nccl.links import SM_BY_GENERATION
+from simulator.fabric.fabric import Fabric
+from simulator.fabric.model import NodeTemplate
+
+__all__ = ["ALGORITHM_NAMES", "Belief", "believe", "environment_of", "sm_of", "tuning_input"]
+
+IntArray = NDArray[np.int64]
+
+ALGORITHM_NAMES = {
+    "ring": "ring",
+    "tree": "double_binary_tree",
+    "nvls": "nvls",
+    "nvls_tree": "nvls_tree",
+    "pat": "pat",
+    "collnet_direct": "collnet_direct",
+    "collnet_chain": "collnet_chain",
+}
+"""NCCL's names to those of the registry of algorithms."""
+
+_SM = {"gb300": 103, "b300-sxm": 103, "b300": 103, "k80": 37, "gtx1080": 61}
+_GA102 = ("rtx3090", "a10", "a10g", "a40", "a6000")
+_CONSUMER_BLACKWELL = ("rtx5090", "rtxpro6000", "rtxpro5000", "rtx6000d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """NCCL's choice for a call and how it cuts the data."""
+
+    algorithm: str
+    """Name in the registry of algorithms."""
+    protocol: str
+    expected_s: float
+    """What the tuning model expects; not the simulated time."""
+    plan: ChunkPlan
+
+
+def sm_of(template: NodeTemplate) -> int | None:
+    """Return the compute capability × 10 of a node's GPUs, None for other vendors."""
+    name = template.gpu.name.lower()
+    if name in _SM:
+        return _SM[name]
+    if name in _GA102:
+        return 86
+    if name in _CONSUMER_BLACKWELL:
+        return 120
+    return SM_BY_GENERATION.get(template.gpu.generation)
+
+
+def environment_of(
+    variables: Mapping[str, object], version: str
+) -> tuple[NcclVersion, NcclEnvironment]:
+    """Return the version whose rules hold, and the environment in it."""
+    release, _ = nearest_supported(NcclVersion.parse(version))
+    return release, parse_environment(variables, release)
+
+
+def tuning_input(
+    fabric: Fabric,
+    group: IntArray,
+    version: NcclVersion,
+    environment: NcclEnvironment | None = None,
+) -> TuningInput | None:
+    """Return the communicator as NCCL's tuning model sees it.
+
+    Returns
+    -------
+    TuningInput or None
+        None for GPUs without NCCL (other vendors), and where the search finds no graph.
+    """
+    node = np.asarray(fabric.node_of_gpu)[group]
+    domain = np.asarray(fabric.domain_of_node)[node]
+    unit = np.where(domain >= 0, fabric.n_nodes + domain, node)
+    template = fabric.templates[int(node[0])]
+    sm = sm_of(template)
+    if sm is None:
+        return None
+    n_nodes = len(np.unique(unit))
+    first = np.asarray(fabric.local_of_gpu)[group[node == node[0]]]
+    env = environment or NcclEnvironment()
+    return _tuning_input(
+        _Key(template, tuple(int(i) for i in first), n_nodes, len(group), sm, version, env)
+    )
+
+
+class _Key:
+    """Arguments of the search, compared by what it depends on."""
+
+    def __init__(
+        self,
+        template: NodeTemplate,
+        gpus: tuple[int, ...],
+        n_nodes: int,
+        n_ranks: int,
+        sm: int,
+        version: NcclVersion,
+        environment: NcclEnvironment,
+    ) -> None:
+        self.template, self.gpus, self.n_nodes = template, gpus, n_nodes
+        self.n_ranks, self.sm, self.version = n_ranks, sm, version
+        self.environment = environment
+        values = tuple(sorted((name, str(v)) for name, v in environment.values.items()))
+        self.node = (
+            template.vertices,
+            template.links,
+            template.p2p,
+            template.gpudirect,
+            gpus,
+            min(n_nodes, 2),
+            sm,
+            version,
+            values,
+            template.nic_rate_Bps,
+        )
+        self.all = (self.node, n_nodes, n_ranks)
+
+    def __hash__(self) -> int:
+        return hash(self.all)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.all == other.all
+
+
+class _NodeKey(_Key):
+    """As `_Key`, without the size of the communicator."""
+
+    def __hash__(self) -> int:
+        return hash(self.node)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.node == other.node
+
+
+@lru_cache(maxsize=512)
+def _tuning_input(key: _Key) -> TuningInput | None:
+    node = _NodeKey(
+        key.template, key.gpus, key.n_nodes, key.n_ranks, key.sm, key.version, key.environment
+    )
+    graphs = _graphs(node)
+    if graphs is None or "ring" not in graphs or "tree" not in graphs:
+        return None
+    template = key.template
+    return TuningInput(
+        version=key.version,
+        n_ranks=key.n_ranks,
+        n_nodes=key.n_nodes,
+        min_sm=key.sm,
+        max_sm=key.sm,
+        cpu=template.cpu_arch,
+        graphs=graphs,
+        nvswitch=any(vertex.kind == "nvswitch" for vertex in template.vertices),
+        environment=key.environment,
+    )
+
+
+@lru_cache(maxsize=256)
+def _graphs(key: _NodeKey) -> dict[str, ChannelGraph] | None:
+    system = _system(key)
+    try:
+        return search_graphs(system, network=key.n_nodes > 1).graphs
+    except CollsimError:
+        return None
+
+
+def _system(key: _Key) -> SearchSystem:
+    """Return the part of a node that NCCL's search sees, in NCCL's constants."""
+    template, sm, version = key.template, key.sm, key.version
+    kept = {f"gpu{i}" for i in key.gpus}
+    card = _cards(template)
+    ports = Counter(card.values())
+    name_of: dict[str, str] = {}
+    vertices: list[SearchVertex] = []
+    for vertex in template.vertices:
+        if vertex.kind == "gpu" and vertex.name not in kept:
+            continue
+        if vertex.kind == "nic" and key.n_nodes == 1:
+            continue
+        name = "nvs" if vertex.kind == "nvswitch" else card.get(vertex.name, vertex.name)
+        if name in name_of.values():
+            name_of[vertex.name] = name
+            continue
+        name_of[vertex.name] = name
+        vertices.append(
+            SearchVertex(
+                name=name,
+                kind=vertex.kind,
+                sm=sm if vertex.kind == "gpu" else 0,
+                net_GBps=template.nic_rate_Bps * ports.get(name, 1) / 1e9
+                if vertex.kind == "nic"
+                else 0.0,
+                gpudirect=template.gpudirect,
+            )
+        )
+    merged: dict[tuple[str, str, str], float] = {}
+    kinds = {"nvlink": "nvlink", "pcie": "pcie", "nvlink_c2c": "c2c"}
+    for link in template.links:
+        if link.kind not in kinds or link.a not in name_of or link.b not in name_of:
+            continue
+        ends = sorted((name_of[link.a], name_of[link.b]))
+        if ends[0] == ends[1]:
+            continue
+        where = (ends[0], ends[1], link.kind)
+        merged[where] = merged.get(where, 0.0) + link.bandwidth_Bps
+    links = tuple(
+        SearchLink(
+            a=a,
+            b=b,
+            kind=kinds[kind],
+            bandwidth_GBps=nccl_link_GBps(kind, rate, sm=sm, version=version),
+        )
+        for (a, b, kind), rate in merged.items()
+    )
+    return SearchSystem(
+        version=version,
+        vertices=tuple(vertices),
+        links=links,
+        cpu=template.cpu_arch,
+        socket_GBps=socket_GBps(template.cpu_arch, template.cpu_model, version),
+        gpu_p2p=template.p2p,
+        options=SearchOptions.from_environment(key.environment),
+    )
+
+
+def _cards(template: NodeTemplate) -> dict[str, str]:
+    """Return the NIC that stands for each where several ports serve one GPU.
+
+    NCCL joins the ports of a card (NCCL_IB_MERGE_NICS), the plugin for EFA all that hang on one
+    PCIe switch; both only matter where there are more ports than GPUs.
+    """
+    nics = [vertex.name for vertex in template.vertices if vertex.kind == "nic"]
+    gpus = sum(vertex.kind == "gpu" for vertex in template.vertices)
+    if len(nics) <= gpus:
+        return {}
+    parent: dict[str, str] = {}
+    for link in template.links:
+        for nic, other in ((link.a, link.b), (link.b, link.a)):
+            if nic in nics:
+                parent[nic] = other
+    per_gpu = len(nics) // max(gpus, 1)
+    cards: dict[str, str] = {}
+    filled: dict[str, list[str]] = {}
+    for nic in nics:
+        group = filled.setdefault(parent.get(nic, nic), [])
+        group.append(nic)
+        cards[nic] = group[(len(group) - 1) // per_gpu * per_gpu]
+    return cards
+
+
+def believe(
+    inp: TuningInput,
+    call: Call,
+    *,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    datatype: str = "float32",
+) -> Belief:
+    """Return NCCL's choice for a call, or its plan for a given algorithm and protocol.
+
+    Parameters
+    ----------
+    inp
+        The communicator.
+    call
+        One of the five collectives with a tuning model.
+    algorithm, protocol
+        NCCL's names; None: NCCL chooses, among those that are left.
+    datatype
+        Decides about NVLS.
+
+    Raises
+    ------
+    ScenarioError
+        Nothing is left to choose from.
+    """
+    if algorithm is not None and protocol is not None:
+        plan = plan_call(inp, call.collective, algorithm, protocol, call.size_bytes)
+        return Belief(
+            algorithm=ALGORITHM_NAMES[algorithm], protocol=protocol, expected_s=0.0, plan=plan
+        )
+    values = dict(inp.environment.values)
+    restricted = inp
+    if algorithm is not None or protocol is not None:
+        extra: dict[str, object] = {}
+        if algorithm is not None:
+            extra["NCCL_ALGO"] = {"nvls_tree": "NVLSTree"}.get(algorithm, algorithm)
+        if protocol is not None:
+            extra["NCCL_PROTO"] = protocol
+        asked = parse_environment(extra, inp.version)
+        values |= dict(asked.values)
+        restricted = replace(inp, environment=NcclEnvironment(values=values))
+    chosen = choose(restricted, call.collective, call.size_bytes, datatype=datatype)
+    plan = plan_call(inp, call.collective, chosen.algorithm, chosen.protocol, call.size_bytes)
+    return Belief(
+        algorithm=ALGORITHM_NAMES[chosen.algorithm],
+        protocol=chosen.protocol,
+        expected_s=chosen.entry.time_s,
+        plan=plan,
+    )

@@ -1,0 +1,461 @@
+"""A call's time as a short formula of the constants: extracted once, evaluated thousands of times.
+
+The formula is the engine's folded one, with two simplifications: links that several connections
+fill are shared evenly, and a pipeline's fill counts levels inside and between nodes.  The test
+suite compares it with the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.base.errors import CollsimError
+from simulator.collectives.call import Call
+from simulator.compose.choose import choose
+from simulator.compose.cluster import Choice, Cluster
+from simulator.compose.lower import EXCHANGES, PIPELINED, SWITCHED
+from simulator.costs.profile import PATH_KINDS, CostProfile
+from simulator.engine.ring_time import ring_time
+from simulator.engine.traffic import Collective, StageTraffic
+from simulator.fabric.model import LINK_KINDS
+from validation.fitting.cases import Case, cluster_for
+
+__all__ = ["RowFormula", "formula", "neutral"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Values = Mapping[str, float]
+
+
+def neutral(profile: CostProfile) -> CostProfile:
+    """Return the profile with nothing but physics: full rates, no alphas, no caps."""
+    return replace(
+        profile,
+        launch_s=0.0,
+        protocols={
+            name: replace(entry, extra_launch_s=0.0) for name, entry in profile.protocols.items()
+        },
+        efficiency=dict.fromkeys(profile.efficiency, 1.0),
+        alpha_s=dict.fromkeys(profile.alpha_s, 0.0),
+        generation_efficiency={},
+        channel_Bps={},
+        level_alpha_s={},
+        switch_share={},
+        switch_alpha_s=0.0,
+        waiting_s=0.0,
+        peer_s={},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """A kind of message: what it costs depends on nothing else."""
+
+    base_s: float
+    alpha: str
+    message_bytes: float
+    limits: tuple[tuple[str, float], ...]
+    """(constant, payload rate at a constant of 1)."""
+    caps: tuple[str, ...]
+    """Constants that cap the rate, bytes/s."""
+    share: str
+    """Constant that the rate is multiplied with, or empty."""
+
+    def rate_Bps(self, values: Values) -> float:
+        rate = min((values.get(key, 1.0) * limit for key, limit in self.limits), default=np.inf)
+        for key in self.caps:
+            rate = min(rate, values.get(key, np.inf))
+        return rate * values.get(self.share, 1.0) if self.share else rate
+
+    def message_s(self, values: Values) -> float:
+        return self.message_bytes / self.rate_Bps(values) if self.message_bytes else 0.0
+
+    def latency_s(self, values: Values) -> float:
+        return self.base_s + (values.get(self.alpha, 0.0) if self.alpha else 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ring:
+    cycles: tuple[tuple[tuple[_Edge, ...], IntArray], ...]
+    n_steps: int
+
+    def time_s(self, values: Values) -> float:
+        worst = 0.0
+        waiting = values.get("waiting.time", 0.0)
+        for edges, order in self.cycles:
+            d = np.array([edge.message_s(values) for edge in edges])
+            hop = d + np.array([edge.latency_s(values) for edge in edges])
+            hop = hop + np.sqrt(waiting * d)
+            worst = max(worst, ring_time(hop[order], d[order], d[order], self.n_steps))
+        return worst
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pipeline:
+    """Fill by levels, then the busiest edge's messages."""
+
+    edges: tuple[_Edge, ...]
+    messages: tuple[int, ...]
+    fill: tuple[float, ...]
+    """Levels on the longest way, by edge."""
+    chain: bool
+    """Every hop pays its alpha (broadcast and reduce along a ring)."""
+
+    def time_s(self, values: Values) -> float:
+        d = [edge.message_s(values) for edge in self.edges]
+        waiting = values.get("waiting.time", 0.0) if self.chain else 0.0
+        busy = max(time * count for time, count in zip(d, self.messages, strict=True))
+        way = sum(
+            levels * (time + edge.latency_s(values) + np.sqrt(waiting * time))
+            for levels, time, edge in zip(self.fill, d, self.edges, strict=True)
+        )
+        return float(busy + way)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Single:
+    loads: tuple[tuple[str, float], ...]
+    """(constant, seconds at a constant of 1) of the busiest link of each kind."""
+    latencies: tuple[tuple[str, float, float], ...]
+    """(alpha, base, seconds of a message at full rate) of each kind of path."""
+
+    def time_s(self, values: Values) -> float:
+        wire = max((time / values.get(key, 1.0) for key, time in self.loads), default=0.0)
+        waiting = values.get("waiting.time", 0.0)
+        tail = max(
+            base + values.get(alpha, 0.0) + np.sqrt(waiting * lone)
+            for alpha, base, lone in self.latencies
+        )
+        return float(wire + tail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFormula:
+    """One call."""
+
+    choice: Choice
+    linear: tuple[tuple[str, float], ...]
+    """(constant, times)."""
+    stages: tuple[_Ring | _Pipeline | _Single, ...]
+
+    def time_s(self, values: Values) -> float:
+        """Return the time for constants by dotted key: seconds, bytes/s and shares."""
+        total = sum(values.get(key, 0.0) * times for key, times in self.linear)
+        return total + sum(stage.time_s(values) for stage in self.stages)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Constants that the time depends on."""
+        found = {key for key, _ in self.linear} | {"waiting.time"}
+        for stage in self.stages:
+            if isinstance(stage, _Single):
+                found |= {key for key, _ in stage.loads} | {key for key, _, _ in stage.latencies}
+                continue
+            edges = (
+                [edge for cycle, _ in stage.cycles for edge in cycle]
+                if isinstance(stage, _Ring)
+                else list(stage.edges)
+            )
+            for edge in edges:
+                found |= {key for key, _ in edge.limits} | set(edge.caps)
+                found |= {edge.alpha, edge.share}
+        return frozenset(found - {""})
+
+
+_OURS = {"RING": "ring", "TREE": "double_binary_tree", "LL": "LL", "LL128": "LL128"}
+
+
+def formula(case: Case, size_bytes: int, profile: CostProfile) -> RowFormula | None:
+    """Return the formula of one row of a case; None where the call cannot be made.
+
+    Parameters
+    ----------
+    case, size_bytes
+        The row.
+    profile
+        Whose choice is taken; a profile without tuning model chooses with its present constants.
+    """
+    full = cluster_for(case, profile)
+    group = np.arange(case.n_ranks)
+    call = Call(
+        collective=case.collective, world_size=case.n_ranks, size_bytes=size_bytes, root=case.root
+    )
+    algorithm = _OURS.get((case.algorithm or "").upper(), "auto")
+    protocol = {"SIMPLE": "Simple"}.get((case.protocol or "auto").upper(), case.protocol or "auto")
+    try:
+        choice = choose(full, call, group, algorithm=algorithm, protocol=protocol)
+        bare = _bare_cluster(case, profile)
+        made = bare.collective(call, group, choice)
+    except CollsimError:
+        return None
+    return _Extractor(bare, made, choice, group, call.size_bytes).formula()
+
+
+_bare: dict[tuple[Any, ...], Cluster] = {}
+
+
+def _bare_cluster(case: Case, profile: CostProfile) -> Cluster:
+    key = (case.node, case.gpus_per_node, case.n_nodes, profile.name, case.version,
+           case.environment)
+    if key not in _bare:
+        if len(_bare) > 8:
+            _bare.clear()
+        _bare[key] = cluster_for(case, neutral(profile))
+    return _bare[key]
+
+
+class _Extractor:
+    def __init__(
+        self, cluster: Cluster, made: Collective, choice: Choice, group: IntArray, size: int
+    ) -> None:
+        self.cluster, self.made, self.choice, self.group = cluster, made, choice, group
+        self.size = size
+        fabric = cluster.fabric
+        connections = made.connections
+        self.owner = np.repeat(np.arange(len(connections.src)), np.diff(connections.indptr))
+        self.kind = cluster.lowering.path_kinds(connections.link, connections.indptr)
+        self.generation = fabric.templates[int(fabric.node_of_gpu[int(group[0])])].gpu.generation
+        self.generation = _like(self.generation)
+        self.n = len(group)
+        self.units = cluster.units(group)
+        link_kind = np.asarray(fabric.link_kind)[connections.link]
+        own = np.asarray(cluster.lowering.generation)[connections.link]
+        self.keys: list[str] = []
+        self.entry_key = np.zeros(len(link_kind), dtype=np.int64)
+        for index in np.unique(link_kind):
+            name = LINK_KINDS[int(index)]
+            key = f"links.{name}.efficiency"
+            if name == "nvlink" and self.generation in _NVLINK:
+                key = f"generations.{self.generation}.links.nvlink"
+            self.entry_key[link_kind == index] = len(self.keys)
+            self.keys.append(key)
+        del own
+
+    def formula(self) -> RowFormula:
+        linear: list[tuple[str, float]] = [("launch.time", 1.0)]
+        protocol = self.choice.protocol
+        linear.append((f"protocols.{protocol}.extra_launch", 1.0))
+        stages: list[_Ring | _Pipeline | _Single] = []
+        algorithm = self.choice.algorithm
+        merged = self._merged()
+        for stage, steps in merged:
+            if algorithm in EXCHANGES:
+                stages.append(self._single(stage))
+            elif algorithm in PIPELINED:
+                stages.append(self._pipeline(stage))
+            elif (stage.edge_messages == stage.n_steps).all() and stage.n_steps > 0 and (
+                self.made.signature[0] not in ("broadcast", "reduce")
+            ):
+                stages.append(self._ring(stage, steps))
+            else:
+                stages.append(self._chain(stage))
+        if algorithm in EXCHANGES:
+            connections = self.made.connections
+            sends = np.bincount(connections.src, minlength=self.n)
+            busiest = int(np.argmax(sends))
+            for index in self.kind[connections.src == busiest].tolist():
+                linear.append((f"peers.{PATH_KINDS[index]}", 1.0))
+        if algorithm in PIPELINED:
+            linear += self._levels(protocol)
+        return RowFormula(choice=self.choice, linear=_summed(linear), stages=tuple(stages))
+
+    def _levels(self, protocol: str) -> list[tuple[str, float]]:
+        connections = self.made.connections
+        src, dst = connections.src, connections.dst
+        real = (src < self.n) & (dst < self.n)
+        inside = np.zeros(len(src), dtype=bool)
+        inside[real] = self.units[src[real]] == self.units[dst[real]]
+        _, per_unit = np.unique(self.units, return_counts=True)
+        found: list[tuple[str, float]] = []
+        levels = len(per_unit).bit_length() - 1
+        if (real & ~inside).any():
+            worst = int(self.kind[real & ~inside].max())
+            found.append((f"levels.{PATH_KINDS[worst]}.{protocol}", 2.0 * levels))
+        if self.choice.algorithm in SWITCHED:
+            found.append(("switch.time", 1.0))
+        elif inside.any():
+            worst = int(self.kind[inside].max())
+            found.append((f"levels.{PATH_KINDS[worst]}.{protocol}", 2.0 * (per_unit.max() - 1)))
+        return found
+
+    def _merged(self) -> list[tuple[StageTraffic, int]]:
+        """Join a reduce-scatter and the all-gather that goes on in the same ring."""
+        stages = self.made.stages
+        if len(stages) == 2 and np.array_equal(stages[0].connection, stages[1].connection):
+            return [(stages[0], stages[0].n_steps + stages[1].n_steps)]
+        return [(stage, stage.n_steps) for stage in stages]
+
+    def _edges(self, stage: StageTraffic, *, alpha: bool) -> tuple[list[_Edge], IntArray]:
+        """Return the kinds of edges of a stage, and the kind of each edge."""
+        connections = self.made.connections
+        fabric = self.cluster.fabric
+        payload = np.bincount(
+            stage.connection, stage.edge_bytes, len(connections.src)
+        ).astype(np.float64)
+        active = payload > 0
+        if not active.any():
+            active = np.ones(len(payload), dtype=bool)
+        relative = np.where(active, payload / max(payload.max(), 1.0), 0.0)
+        load = np.bincount(
+            connections.link,
+            connections.weight * np.where(active, np.maximum(relative, 0.02), 0)[self.owner],
+            fabric.n_links,
+        )
+        # A link's capacity, divided among what crosses it in proportion to its bytes.
+        capacity = np.asarray(fabric.capacity_Bps)[connections.link]
+        own = connections.weight * np.maximum(relative, 0.02)[self.owner]
+        rate = capacity / np.maximum(load[connections.link], own) * np.maximum(
+            relative, 0.02
+        )[self.owner]
+        n_keys = len(self.keys)
+        limits = np.full((len(connections.src), n_keys), np.inf)
+        np.minimum.at(limits, (self.owner, self.entry_key), rate)
+        cap = np.asarray(connections.max_rate_Bps)
+        # The neutral profile's cap is the pair's rate over its channels: a link's, so its key's.
+        tightest = np.argmin(limits, axis=1)
+        limits[np.arange(len(cap)), tightest] = np.minimum(
+            limits[np.arange(len(cap)), tightest], cap
+        )
+        message = stage.edge_bytes / np.maximum(stage.edge_messages, 1)
+        table = np.column_stack(
+            [
+                np.round(np.log(np.maximum(limits[stage.connection], 1.0)), 6),
+                np.round(np.log(np.maximum(message, 1e-9)), 3),
+                self.kind[stage.connection],
+                np.round(np.asarray(connections.latency_s)[stage.connection] * 1e9),
+                np.maximum(connections.src, connections.dst)[stage.connection] >= self.n,
+            ]
+        )
+        _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
+        edges = []
+        protocol, algorithm = self.choice.protocol, self.choice.algorithm
+        for index in first.tolist():
+            connection = int(stage.connection[index])
+            virtual = max(connections.src[connection], connections.dst[connection]) >= self.n
+            path = PATH_KINDS[int(self.kind[connection])]
+            caps = () if virtual or algorithm in EXCHANGES else (
+                f"generations.{self.generation}.channel_GBps.{protocol}",
+            )
+            edges.append(
+                _Edge(
+                    base_s=float(connections.latency_s[connection]),
+                    alpha=f"paths.{path}.{protocol}" if alpha else "",
+                    message_bytes=float(message[index]),
+                    limits=tuple(
+                        (key, float(limit))
+                        for key, limit in zip(self.keys, limits[connection], strict=True)
+                        if np.isfinite(limit)
+                    ),
+                    caps=caps,
+                    share=f"generations.{self.generation}.switch_share" if virtual else "",
+                )
+            )
+        return edges, inverse.ravel()
+
+    def _ring(self, stage: StageTraffic, steps: int) -> _Ring:
+        edges, kind = self._edges(stage, alpha=True)
+        connections = self.made.connections
+        src, dst = connections.src[stage.connection], connections.dst[stage.connection]
+        channel = np.asarray(stage.channel)
+        seen: dict[bytes, tuple[tuple[_Edge, ...], IntArray]] = {}
+        for c in np.unique(channel):
+            mine = np.flatnonzero(channel == c)
+            after = dict(zip(src[mine].tolist(), mine.tolist(), strict=True))
+            start = int(src[mine[0]])
+            order, here = [], start
+            for _ in range(len(mine)):
+                edge = after[here]
+                order.append(kind[edge])
+                here = int(dst[edge])
+                if here == start:
+                    break
+            cycle = np.array(order)
+            lowest = int(np.argmin(cycle)) if len(edges) > 1 else 0
+            seen[np.roll(cycle, -lowest).tobytes()] = (tuple(edges), cycle)
+        return _Ring(cycles=tuple(seen.values()), n_steps=steps)
+
+    def _chain(self, stage: StageTraffic) -> _Pipeline:
+        edges, kind = self._edges(stage, alpha=True)
+        hops = np.bincount(kind[stage.channel == stage.channel[0]], minlength=len(edges))
+        most = int(stage.edge_messages.max())
+        return _Pipeline(
+            edges=tuple(edges),
+            messages=(most,) * len(edges),
+            fill=tuple(
+                float(h) - (1.0 if i == int(np.argmax(hops)) else 0.0)
+                for i, h in enumerate(hops)
+            ),
+            chain=True,
+        )
+
+    def _pipeline(self, stage: StageTraffic) -> _Pipeline:
+        edges, kind = self._edges(stage, alpha=False)
+        most = int(stage.edge_messages.max())
+        messages = [int(stage.edge_messages[kind == i].max()) for i in range(len(edges))]
+        total = stage.n_steps - most
+        connections = self.made.connections
+        src, dst = connections.src[stage.connection], connections.dst[stage.connection]
+        real = (src < self.n) & (dst < self.n)
+        outside = np.zeros(len(src), dtype=bool)
+        outside[real] = self.units[src[real]] != self.units[dst[real]]
+        levels = 2 * (len(np.unique(self.units)).bit_length() - 1)
+        is_out = np.array([bool(outside[kind == i].any()) for i in range(len(edges))])
+        fill = np.zeros(len(edges))
+        out = [i for i in range(len(edges)) if is_out[i]]
+        inner = [i for i in range(len(edges)) if not is_out[i]]
+        heavy = [edge.message_bytes for edge in edges]
+        if out:
+            fill[max(out, key=lambda i: heavy[i])] = min(total, levels)
+        if inner:
+            fill[max(inner, key=lambda i: heavy[i])] = max(0, total - (levels if out else 0))
+        return _Pipeline(
+            edges=tuple(edges), messages=tuple(messages), fill=tuple(fill.tolist()), chain=False
+        )
+
+    def _single(self, stage: StageTraffic) -> _Single:
+        connections = self.made.connections
+        fabric = self.cluster.fabric
+        payload = np.bincount(stage.connection, stage.edge_bytes, len(connections.src))
+        wire = np.bincount(
+            connections.link, connections.weight * payload[self.owner], fabric.n_links
+        )
+        seconds = wire / np.asarray(fabric.capacity_Bps)
+        loads = []
+        for index, key in enumerate(self.keys):
+            links = connections.link[self.entry_key == index]
+            if len(links):
+                loads.append((key, float(seconds[links].max())))
+        tails = []
+        protocol = self.choice.protocol
+        lone = payload / np.asarray(connections.max_rate_Bps)
+        for index in np.unique(self.kind[stage.connection]):
+            among = self.kind == index
+            tails.append(
+                (
+                    f"paths.{PATH_KINDS[int(index)]}.{protocol}",
+                    float(np.asarray(connections.latency_s)[among].max()),
+                    float(lone[among].max()),
+                )
+            )
+        return _Single(loads=tuple(loads), latencies=tuple(tails))
+
+
+_NVLINK = ("volta", "ampere", "hopper", "blackwell")
+_LIKE = {"kepler": "volta", "pascal": "volta", "turing": "volta", "ada": "ampere",
+         "cdna1": "cdna3", "cdna2": "cdna3", "cdna4": "cdna3"}
+
+
+def _like(generation: str) -> str:
+    return _LIKE.get(generation, generation)
+
+
+def _summed(terms: list[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+    total: dict[str, float] = {}
+    for key, times in terms:
+        total[key] = total.get(key, 0.0) + times
+    return tuple(total.items())
