@@ -376,6 +376,8 @@ class Call:
             messages = records(
                 self._message_table(), self._times, self.key.communicator, self.key.index
             )
+        # What still travels to a switch is nobody's end.
+        last_s = float(self.end_s.max())
         record = CollectiveRecord(
             name=self.collective.name,
             communicator=self.key.communicator,
@@ -385,7 +387,7 @@ class Call:
             call_s=self.call_s,
             end_s=self.end_s,
             transfer_s=np.minimum(self._transfer_s, self.end_s - self.call_s),
-            stage_end_s=self._stage_end_s,
+            stage_end_s=tuple((name, min(at_s, last_s)) for name, at_s in self._stage_end_s),
         )
         self._table, self._times = None, None
         run.call_done(self, record, messages)

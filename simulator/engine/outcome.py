@@ -30,7 +30,7 @@ class CollectiveRecord:
     transfer_s: FloatArray
     """Time in which the rank had a send on the wire, shape (ranks,)."""
     stage_end_s: tuple[tuple[str, float], ...]
-    """Name and end (over all ranks) of each stage."""
+    """Name of each stage, and when the last of its messages arrived."""
 
     @property
     def wait_s(self) -> FloatArray:

@@ -53,6 +53,7 @@ class Wave:
     rank_end_s: FloatArray
     """Shape (ranks,); inf for a rank that depends on one that has not called."""
     stage_end_s: tuple[tuple[str, float], ...]
+    """Name and last arrival of each stage; one without messages ends when it may begin."""
     busy_s: FloatArray
     """Time each connection has a message on the wire, shape (connections,)."""
     spans: tuple[tuple[IntArray, FloatArray, FloatArray], ...]
@@ -149,6 +150,7 @@ class WavePlan:
         """
         collective = self.collective
         state = self._initial(call_s)
+        ready_s = float(call_s.min(initial=np.inf)) + collective.launch_s
         busy_s = np.zeros(len(rate_Bps))
         if jitter is None:
             sent = self._payload_bytes > 0
@@ -170,11 +172,7 @@ class WavePlan:
                 busy_s=busy_s if jitter is not None else None,
             )
             timer.run()
-            ends = np.maximum(
-                state.begin_s[plan.src].max(initial=-np.inf),
-                state.begin_s[plan.dst].max(initial=-np.inf),
-            )
-            stage_ends.append((plan.stage.name, float(ends)))
+            stage_ends.append((plan.stage.name, max(timer.last_s, ready_s)))
             if spans:
                 all_spans.append((plan.used, first_s[plan.used], state.free_s[plan.used]))
         by_slot = state.begin_s.reshape(self.n_channels, collective.n_slots)
@@ -209,6 +207,8 @@ class StageTimer:
     sink: Callable[[StepTimes], None] | None = None
     first_s: FloatArray | None = None
     busy_s: FloatArray | None = None
+    last_s: float = -np.inf
+    """Last arrival."""
 
     def run(self) -> None:
         """Advance the state over all steps of the stage."""
@@ -271,6 +271,8 @@ class StageTimer:
         else:
             step = stage.n_steps
         ring_state.store(state.begin_s, state.free_s)
+        # Every edge's source sends and receives in each step, so T is the last of both.
+        self.last_s = float(state.begin_s[plan.src].max())
         return step
 
     def step(self, step: int, messages: Messages) -> None:
@@ -296,6 +298,7 @@ class StageTimer:
                 leave_s[group] = left
                 state.free_s[of_group] = left
         arrive_s = leave_s + latency_s
+        self.last_s = max(self.last_s, float(arrive_s.max()))
         if plan.src_unique:
             state.begin_s[src] = leave_s
         else:
