@@ -16,7 +16,17 @@ def main() -> None:
     import typer
 
     from simulator.base.errors import CollsimError
-    from simulator.cli import bench, compare, explain, listing, measure, run, show, topologies
+    from simulator.cli import (
+        bench,
+        check,
+        compare,
+        explain,
+        listing,
+        measure,
+        run,
+        show,
+        topologies,
+    )
 
     app = typer.Typer(
         name="collsim",
@@ -30,6 +40,7 @@ def main() -> None:
     app.callback()(listing.version_option)
     app.command("run", help=run.HELP)(run.command)
     app.command("bench", help=bench.HELP)(bench.command)
+    app.command("check", help=check.HELP)(check.command)
     app.command("compare", help=compare.HELP)(compare.command)
     app.command("explain", help=explain.HELP)(explain.command)
     app.command("show", help=show.HELP)(show.command)

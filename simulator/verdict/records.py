@@ -1,4 +1,4 @@
-"""A comparison as tables of text, CSV and JSON."""
+"""Comparisons and checks as tables of text, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from simulator.base.units import format_size, format_time
 from simulator.importers import MeasuredTable
 from simulator.results.files import plain
 from simulator.results.layout import Column, Table
+from simulator.verdict.check import Check
 from simulator.verdict.predict import PredictedRow
 from simulator.verdict.setup import SetUp
 from simulator.verdict.statistics import Errors, errors_by_range
@@ -22,6 +23,8 @@ __all__ = [
     "COMPARISON_COLUMNS",
     "Comparison",
     "bandwidth",
+    "check_table_text",
+    "checks_json",
     "comparison_csv",
     "comparison_json",
     "comparison_table",
@@ -211,6 +214,95 @@ def comparison_json(comparisons: Iterable[Comparison], warnings: Sequence[Proble
         "warnings": [
             {"message": problem.message, "file": problem.file, "line": problem.line}
             for problem in warnings
+        ],
+    }
+    return json.dumps(plain(document), indent=2) + "\n"
+
+
+def check_table_text(check: Check) -> Table:
+    """Return one line a size: measured, expected range, percent of the prediction reached."""
+    columns = (
+        Column(title="size", style="cyan"),
+        Column(title="measured"),
+        Column(title="expected", right=False),
+        Column(title="busbw", style="bold green"),
+        Column(title="expected", right=False),
+        Column(title="reached", style="yellow"),
+        Column(title="", right=False),
+    )
+    lines: list[tuple[str, ...]] = []
+    for row in check.rows:
+        least_s, most_s = row.expected_s
+        scale = row.predicted.busbw_Bps * row.predicted.time_s
+        mark = "slow" if row.measured_s > most_s else "fast" if row.measured_s < least_s else ""
+        lines.append(
+            (
+                format_size(row.size_bytes) + ("*" if row.in_place else ""),
+                format_time(row.measured_s, 3),
+                f"{format_time(least_s, 3)} to {format_time(most_s, 3)}",
+                bandwidth(row.measured_busbw_Bps),
+                f"{bandwidth(scale / most_s)} to {bandwidth(scale / least_s)}",
+                f"{row.percent_reached:.0f} %",
+                "wrong" if row.wrong else mark,
+            )
+        )
+    first = check.rows[0].predicted
+    return Table(
+        columns=columns,
+        rows=tuple(lines),
+        title=f"{first.collective} on {first.world_size} GPUs: {check.set_up.title}",
+        remarks=("busbw in GB/s; reached: share of the predicted bandwidth",),
+    )
+
+
+def checks_json(checks: Iterable[Check]) -> str:
+    """Return verdicts, findings, rows and causes as JSON."""
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "checks": [
+            {
+                "file": check.table.source,
+                "collective": check.table.collective,
+                "health": check.health.name.lower(),
+                "exit_code": int(check.health),
+                "set_up": dict(check.set_up.words),
+                "scenario": check.set_up.file,
+                "reasons": check.set_up.reasons,
+                "evidence": check.set_up.evidence,
+                "binding_link": check.binding,
+                "findings": [
+                    {
+                        "sizes": finding.name,
+                        "health": finding.health.name.lower(),
+                        "reached": finding.reached,
+                        "words": finding.words,
+                    }
+                    for finding in check.findings
+                ],
+                "rows": _records(
+                    Comparison(
+                        file=check.table.source,
+                        table=check.table,
+                        set_up=check.set_up,
+                        rows=check.rows,
+                    )
+                ),
+                "healthy_distance": check.diagnosis and check.diagnosis.healthy_distance,
+                "causes": [
+                    {
+                        "name": found.hypothesis.name,
+                        "cause": found.hypothesis.cause,
+                        "look": found.hypothesis.look,
+                        "distance": found.distance,
+                        "floor_us": found.floor_s * 1e6,
+                        "said": found.said,
+                        "alike": found.alike,
+                    }
+                    for found in (check.diagnosis.explanations if check.diagnosis else ())
+                ],
+                "tried": dict(check.diagnosis.tried) if check.diagnosis else {},
+            }
+            for check in checks
         ],
     }
     return json.dumps(plain(document), indent=2) + "\n"
