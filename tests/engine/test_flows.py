@@ -27,21 +27,19 @@ def programs_of(built, rng):
 
 def times(outcome):
     """All times of all messages, in one order."""
-    return np.array(
-        sorted(
-            (m.stage, m.step, c, ch, a, b, d)
-            for m in outcome.messages
-            for c, ch, a, b, d in zip(
-                m.connection.tolist(),
-                m.channel.tolist(),
-                m.start_s.tolist(),
-                m.leave_s.tolist(),
-                m.arrive_s.tolist(),
-                strict=True,
-            )
-        ),
-        dtype=object,
-    )[:, 1:].astype(float)
+    rows = sorted(
+        (m.stage, m.step, c, ch, a, b, d)
+        for m in outcome.messages
+        for c, ch, a, b, d in zip(
+            m.connection.tolist(),
+            m.channel.tolist(),
+            m.start_s.tolist(),
+            m.leave_s.tolist(),
+            m.arrive_s.tolist(),
+            strict=True,
+        )
+    )
+    return np.array([row[1:] for row in rows], dtype=float)
 
 
 def run(built, capacity, programs, **options):
@@ -69,7 +67,8 @@ def test_flows_equal_the_wave_where_nothing_is_shared(build, seed):
         one_by_one = run(built, capacity, programs)
     finally:
         Run.claim = claim
-    assert one_by_one.n_events > wave.n_events
+    if any((m.size_bytes > 0).any() for m in wave.messages):
+        assert one_by_one.n_events > wave.n_events
     assert one_by_one.rank_end_s == pytest.approx(wave.rank_end_s, rel=1e-12)
     assert times(one_by_one) == pytest.approx(times(wave), rel=1e-12)
     for a, b in zip(one_by_one.collectives, wave.collectives, strict=True):
