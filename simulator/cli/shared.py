@@ -13,6 +13,7 @@ from simulator.cli.output import (
     files_of,
     print_result,
     progress_of,
+    warn,
     write_files,
 )
 
@@ -59,13 +60,17 @@ def simulate_and_print(
         typer.echo(first.description.strip())
         typer.echo("")
     report: Any
-    with progress_of(steps, "simulating", quiet) as report:
-        result = run_set(
-            scenarios,
-            record=True if files.needs_record else None,
-            workers=workers,
-            on_progress=report,
-        )
+    try:
+        with progress_of(steps, "simulating", quiet) as report:
+            result = run_set(
+                scenarios,
+                record=True if files.needs_record else None,
+                workers=workers,
+                on_progress=report,
+            )
+    except KeyboardInterrupt:
+        warn("interrupted before anything was done")
+        raise typer.Exit(130) from None
     perturbed = bool(first.perturb.late) or first.perturb.skew_s > 0
     print_result(result, table=table, links=links, ranks=ranks or perturbed)
     write_files(result, files)
