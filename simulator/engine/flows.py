@@ -99,9 +99,7 @@ class FlowRun:
 
     def call(self, positions: IntArray, begin_s: FloatArray) -> None:
         """Let ranks call; their first sends may leave at *begin_s* (now or later)."""
-        if not self._switches_on:
-            self._switches_on = True
-            self._begin(np.arange(self._n_ranks, self._table.collective.n_slots))
+        self._turn_switches_on(begin_s)
         for at_s in np.unique(begin_s):
             self._begin_at(float(at_s), positions[begin_s == at_s])
 
@@ -149,12 +147,8 @@ class FlowRun:
             self._put(on_wire, table.amount_bytes[on_wire] * share)
         for at_s in np.unique(times.arrive_s[flying]):
             self._arrive_at(float(at_s), flying[times.arrive_s[flying] == at_s])
-        self._switches_on = bool(np.isfinite(begin_s).any())
-        switches = np.arange(self._n_ranks, table.collective.n_slots)
-        ready = np.flatnonzero(begin_s <= now)
-        if self._switches_on:
-            ready = np.concatenate((ready, switches))
-        self._begin(ready)
+        self._turn_switches_on(begin_s)
+        self._begin(np.flatnonzero(begin_s <= now))
         waiting = np.flatnonzero(np.isfinite(begin_s) & (begin_s > now))
         for at_s in np.unique(begin_s[waiting]):
             self._begin_at(float(at_s), waiting[begin_s[waiting] == at_s])
@@ -185,6 +179,16 @@ class FlowRun:
         self._advance(begin=np.concatenate(nodes) if nodes else _NONE)
         if len(idle):
             self._on_end(idle, self._clock.time_s)
+
+    def _turn_switches_on(self, begin_s: FloatArray) -> None:
+        """Let the switches begin, once, with the first rank's call."""
+        call_s = float(begin_s.min()) - self._table.collective.launch_s
+        if call_s > self._clock.time_s:
+            if call_s < np.inf:
+                self._clock.at(call_s, lambda: self._turn_switches_on(begin_s))
+        elif not self._switches_on:
+            self._switches_on = True
+            self._begin(np.arange(self._n_ranks, self._table.collective.n_slots))
 
     def _begin_at(self, time_s: float, slots: IntArray) -> None:
         if time_s <= self._clock.time_s:

@@ -67,8 +67,6 @@ def test_flows_equal_the_wave_where_nothing_is_shared(build, seed):
         one_by_one = run(built, capacity, programs)
     finally:
         Run.claim = claim
-    if any((m.size_bytes > 0).any() for m in wave.messages):
-        assert one_by_one.n_events > wave.n_events
     assert one_by_one.rank_end_s == pytest.approx(wave.rank_end_s, rel=1e-12)
     assert times(one_by_one) == pytest.approx(times(wave), rel=1e-12)
     for a, b in zip(one_by_one.collectives, wave.collectives, strict=True):
