@@ -91,7 +91,25 @@ def read_tables(
                 tables.append((file, replace(table, collective=name)))
             else:
                 tables.append((file, table))
-    return tables, warnings
+    usable = [entry for entry in tables if _usable(entry[1])]
+    if usable:
+        warnings += [_no_times(table) for _, table in tables if not _usable(table)]
+    # Where no table has a usable time, the prediction's refusal tells the line.
+    return usable or tables, warnings
+
+
+def _usable(table: MeasuredTable) -> bool:
+    return any(table.usable_rows(in_place=half) for half in (False, True))
+
+
+def _no_times(table: MeasuredTable) -> Problem:
+    from simulator.base.errors import Problem
+
+    return Problem(
+        file=table.source,
+        line=table.rows[0].line,
+        message=f"this table of {table.collective} has no time above zero and is left out",
+    )
 
 
 def tell_warnings(warnings: list[Problem]) -> None:

@@ -154,7 +154,8 @@ def diagnose(
     tried: list[Explanation] = []
     refused: list[tuple[str, str]] = []
     for number, entry in enumerate(HYPOTHESES.values()):
-        words = None if context is None else entry.words(context)
+        denied = entry.denied and any(re.search(entry.denied, t) for t in set_up.transports)
+        words = None if context is None or denied else entry.words(context)
         if words is not None and context is not None:
             try:
                 tried.append(_try(set_up, table, entry, words, measured_s, healthy))

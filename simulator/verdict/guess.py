@@ -189,4 +189,4 @@ def with_observed(set_up: SetUp, table: MeasuredTable) -> SetUp:
         if FAULT_VARIABLES.match(name) and value:
             words[f"env.{name}"] = value
             evidence.append(f"{name}={value} is set")
-    return replace(set_up, observed=words, evidence=tuple(evidence))
+    return replace(set_up, observed=words, evidence=tuple(evidence), transports=tuple(transports))

@@ -96,6 +96,8 @@ class Hypothesis:
     """The library knows it and chooses accordingly."""
     sign: str
     """Pattern of what a log may say about it; empty: nothing."""
+    denied: str
+    """Pattern of a transport in NCCL's messages that rules it out; empty: none."""
     words: Callable[[Context], Words | None]
     """The patch; None where the fault cannot be on this set-up."""
 
@@ -104,7 +106,7 @@ HYPOTHESES: dict[str, Hypothesis] = {}
 
 
 def hypothesis(
-    name: str, *, cause: str, look: str, seen: bool, sign: str = ""
+    name: str, *, cause: str, look: str, seen: bool, sign: str = "", denied: str = ""
 ) -> Callable[[Callable[[Context], Words | None]], Callable[[Context], Words | None]]:
     """Register the decorated patch under a name."""
 
@@ -112,7 +114,7 @@ def hypothesis(
         if name in HYPOTHESES:
             raise ValueError(f"two hypotheses are called {name!r}")
         HYPOTHESES[name] = Hypothesis(
-            name=name, cause=cause, look=look, seen=seen, sign=sign, words=words
+            name=name, cause=cause, look=look, seen=seen, sign=sign, denied=denied, words=words
         )
         return words
 
@@ -152,6 +154,7 @@ def _slow(globs: list[str], factor: float) -> Words | None:
     look="nvidia-peermem or dmabuf loaded? NCCL_DEBUG=INFO must say GDRDMA; NCCL_NET_GDR_LEVEL",
     seen=True,
     sign=r"GDRDMA|GPUDirect|NET_GDR",
+    denied=r"GDRDMA",
 )
 def _gpudirect_off(context: Context) -> Words | None:
     on = context.networked and context.template.gpudirect
@@ -220,6 +223,7 @@ def _nic_shared(context: Context) -> Words | None:
     look="nvidia-smi topo -m: SYS between GPU and NIC; CPU and NIC affinity of the virtual machine",
     seen=True,
     sign=r"CROSS_NIC|TOPO_FILE",
+    denied=r"GDRDMA",
 )
 def _cross_socket_nic(context: Context) -> Words | None:
     template = context.template
@@ -244,6 +248,7 @@ def _cross_socket_nic(context: Context) -> Words | None:
     look="NCCL_DEBUG=INFO says NET/Socket; NCCL_IB_DISABLE, network plugin, RDMA in the container",
     seen=True,
     sign=r"NET/Socket|IB_DISABLE|NCCL_NET=",
+    denied=r"NET/(?!Socket)",
 )
 def _tcp(context: Context) -> Words | None:
     return _sockets(context, context.n_nics)
@@ -255,6 +260,7 @@ def _tcp(context: Context) -> Words | None:
     look="NCCL_DEBUG=INFO says NET/Socket; NCCL_IB_DISABLE, NCCL_SOCKET_IFNAME, network plugin",
     seen=True,
     sign=r"NET/Socket|IB_DISABLE|NCCL_NET=",
+    denied=r"NET/(?!Socket)",
 )
 def _tcp_one_nic(context: Context) -> Words | None:
     return _sockets(context, 1) if context.n_nics > 1 else None
@@ -307,6 +313,7 @@ def _ecmp_collision(context: Context) -> Words | None:
     look="NCCL_P2P_DISABLE; nvidia-smi topo -p2p r; IOMMU, ACS, container without IPC",
     seen=True,
     sign=r"P2P_DISABLE|P2P_LEVEL|SHM",
+    denied=r"^P2P",
 )
 def _p2p_off(context: Context) -> Words | None:
     has = context.scale_up or context.template.p2p

@@ -38,6 +38,8 @@ class SetUp:
     """What a guess rests on, one sentence each; empty for a given set-up."""
     evidence: tuple[str, ...] = ()
     """What the log itself says about faults, such as ``NCCL_P2P_DISABLE=1``."""
+    transports: tuple[str, ...] = ()
+    """Connections that NCCL reported, such as ``NET/IB/GDRDMA``; they rule faults out."""
     observed: Mapping[str, str] = field(default_factory=dict)
     """Words for settings that the log shows; `compare` lays them over, `check` does not."""
 

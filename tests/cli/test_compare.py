@@ -1,0 +1,175 @@
+"""``collsim compare`` and ``collsim check`` from the outside: text, files, exit codes, bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulator.cli import main
+
+DATA = Path(__file__).parents[1] / "importers" / "data"
+LOG = str(DATA / "superbench_nccl_allreduce.log")
+ROWS = (
+    "1048576 262144 float sum -1 74.78 14.02 24.54 0 76.17 13.77 24.09 0\n"
+    "67108864 16777216 float sum -1 584.5 114.8 200.9 0 585.0 114.7 200.8 0\n"
+)
+
+
+def collsim(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str
+) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["collsim", *words])
+    code = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_a_real_log_beside_its_prediction(capsys, monkeypatch, tmp_path: Path) -> None:
+    files = [str(tmp_path / name) for name in ("rows.csv", "all.json", "busbw.png")]
+    code, out, _ = collsim(
+        capsys,
+        monkeypatch,
+        *("compare", LOG, "-q", "--csv", files[0], "--json", files[1], "--plot", files[2]),
+    )
+    assert code == 0
+    assert "set-up guessed from the log: 1 × dgx-a100-40gb" in out
+    assert max(len(line) for line in out.splitlines() if "A100" not in line) <= 80
+    with open(files[0], newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 32
+    last = rows[-1]
+    assert float(last["measured_us"]) == pytest.approx(63896)
+    assert float(last["ratio"]) == pytest.approx(
+        float(last["predicted_us"]) / float(last["measured_us"])
+    )
+    document = json.loads(Path(files[1]).read_text())
+    assert [entry["name"] for entry in document["tables"][0]["errors"]][0] == "all"
+    assert Path(files[2]).read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("1%", 1), ("1000%", 0)])
+def test_max_error_sets_the_exit_code(
+    capsys, monkeypatch, tmp_path: Path, limit: str, expected: int
+) -> None:
+    log = tmp_path / "x.log"
+    log.write_text(ROWS.replace("584.5 114.8 200.9", "1169 57.4 100.5"))
+    code, _, err = collsim(
+        capsys,
+        monkeypatch,
+        *("compare", str(log), "--node", "dgx-a100-40gb", "-q", "--max-error", limit),
+    )
+    assert code == expected
+    assert ("is beyond" in err) == bool(expected)
+
+
+@pytest.mark.parametrize("command", ["compare", "check"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"\x00\x01\x02\xff" * 500, ""),
+        (b"Hello, this is not a log.\n", "no table"),
+        (b"1048576 262144 float sum -1 74.", ""),
+    ],
+    ids=["empty", "binary", "another tool", "cut"],
+)
+def test_what_is_no_log_is_exit_code_2(
+    capsys, monkeypatch, tmp_path: Path, command: str, content: bytes, words: str
+) -> None:
+    log = tmp_path / "bad.log"
+    log.write_bytes(content)
+    code, _, err = collsim(capsys, monkeypatch, command, str(log), "--node", "dgx-a100-40gb")
+    assert code == 2
+    assert "bad.log" in err
+    assert words in err
+
+
+@pytest.mark.parametrize("command", ["compare", "check"])
+def test_nothing_to_guess_from_is_refused_with_a_hint(
+    capsys, monkeypatch, tmp_path: Path, command: str
+) -> None:
+    log = tmp_path / "bare.log"
+    log.write_text(ROWS)
+    code, _, err = collsim(capsys, monkeypatch, command, str(log))
+    assert code == 2
+    assert "cannot be guessed: no GPU is named" in err
+    assert "--node" in err
+
+
+@pytest.mark.parametrize("command", ["compare", "check"])
+def test_ranks_against_the_set_up_are_refused(
+    capsys, monkeypatch, tmp_path: Path, command: str
+) -> None:
+    log = tmp_path / "eight.log"
+    log.write_text(ROWS)
+    code, _, err = collsim(
+        capsys, monkeypatch, command, str(log), "--node", "dgx-a100-40gb", "--nodes", "3"
+    )
+    assert code == 2
+    assert "the log has 8 ranks" in err
+    assert "24 GPUs" in err
+
+
+def test_dirt_is_read_or_warned_of_with_its_line(capsys, monkeypatch, tmp_path: Path) -> None:
+    log = tmp_path / "dirty.log"
+    negative = "2097152 524288 float sum -1 -5.00 0.00 0.00 0 -5.00 0.00 0.00 0\n"
+    log.write_bytes(("\x1b[32m" + (ROWS + negative).replace("\n", "\x1b[0m\r\n")).encode())
+    code, out, err = collsim(
+        capsys, monkeypatch, "compare", str(log), "--node", "dgx-a100-40gb", "-q"
+    )
+    assert code == 0
+    assert "64 MiB" in out
+    assert "dirty.log:" in err or "line 3" in err
+
+
+def test_a_scenario_file_gives_the_set_up(capsys, monkeypatch, tmp_path: Path) -> None:
+    log, scenario = tmp_path / "x.log", tmp_path / "node.yaml"
+    log.write_text(ROWS)
+    scenario.write_text(
+        "schema_version: 1\nnode: dgx-a100-40gb\ncollective: {op: all_reduce, size: 1 MiB}\n"
+    )
+    code, out, _ = collsim(
+        capsys, monkeypatch, "compare", str(log), "--scenario", str(scenario), "-q"
+    )
+    assert code == 0
+    assert "64 MiB" in out
+
+
+def test_a_healthy_log_is_exit_code_0(capsys, monkeypatch) -> None:
+    code, out, _ = collsim(capsys, monkeypatch, "check", LOG, "-q")
+    assert code == 0
+    assert "verdict: healthy" in out
+    assert "likely causes" not in out
+    assert "node0.gpu0->node0.nvswitch0" in out
+
+
+@pytest.mark.parametrize(("slower", "expected"), [(1.9, 3), (8.0, 4)])
+def test_slow_logs_have_their_own_exit_codes(
+    capsys, monkeypatch, tmp_path: Path, slower: float, expected: int
+) -> None:
+    log, report = tmp_path / "slow.log", tmp_path / "report.json"
+    rows = []
+    for size, time_us in ((1 << 26, 584.5), (1 << 28, 2112.0), (1 << 30, 8159.0)):
+        time_us *= slower
+        algbw = size / time_us / 1e3
+        half = f"{time_us:.1f} {algbw:.2f} {algbw * 1.75:.2f} 0"
+        rows.append(f"{size} {size // 4} float sum -1 {half} {half}\n")
+    log.write_text("".join(rows))
+    code, out, _ = collsim(
+        capsys,
+        monkeypatch,
+        *("check", str(log), "--node", "dgx-a100-40gb", "-q", "--json", str(report)),
+    )
+    assert code == expected
+    assert "likely causes" in out
+    document = json.loads(report.read_text())["checks"][0]
+    assert document["exit_code"] == expected
+    assert document["tried"]
