@@ -60,6 +60,7 @@ class Call:
             assert run.jitter is not None
             self._jitter = MessageJitter(run.jitter, seed)
             self._delay_s = run.jitter.skew_s * np.random.default_rng(seed + 1).random(self._n)
+        self._pick: IntArray | None = None
         self._fresh: list[IntArray] = []
         self._alarms: list[Alarm] = []
         self._released = np.zeros(self._n, dtype=bool)
@@ -70,8 +71,6 @@ class Call:
         self._stage_end_s: tuple[tuple[str, float], ...] = ()
         self._times: MessageTimes | None = None
         self._wave_done = False
-        # Rank order for picking a rank that holds up all others; seeded, so that runs repeat.
-        self._pick = np.random.default_rng(0).permutation(self._n)
 
     @property
     def given(self) -> Collective:
@@ -151,13 +150,18 @@ class Call:
                     assert self._flows is not None
                     self._flows.call(np.arange(self._n), self._begin_s())
             return
-        missing = self._pick[np.isinf(self.call_s[self._pick])]
-        if self.prepared.blocks_all(int(missing[0])):
+        if self.prepared.blocks_all(self._missing()):
             return
         ends = self.prepared.plan.run(
             self.call_s + self._delay_s, self.prepared.rate_Bps, jitter=self._draws()
         ).rank_end_s
         self._release(ends)
+
+    def _missing(self) -> int:
+        """Return a rank that has not called, in an order unlike that of any program."""
+        if self._pick is None:
+            self._pick = np.random.default_rng(0).permutation(self._n)
+        return int(self._pick[np.isinf(self.call_s[self._pick])][0])
 
     def _run_wave(self) -> bool:
         """Time the whole call; False if its own messages would share links."""
@@ -276,7 +280,7 @@ class Call:
             self.collective,
             self.prepared.phases,
             self._ended_now,
-            run.account,
+            run.account_wire,
         )
         return self._folded
 
@@ -322,8 +326,8 @@ class Call:
                 share = max(now - before_s, 0.0) / (end_s - before_s)
                 # What is behind has crossed its links already.
                 for past in self.prepared.phases[:index]:
-                    self._run.account(self.collective.connections, past.payload_bytes)
-                self._run.account(self.collective.connections, phase.payload_bytes * share)
+                    self._run.account_wire(past.wire_bytes)
+                self._run.account_wire(phase.wire_bytes * share)
                 folded.begin(now, phase=index, done=share)
                 return
             before_s = end_s

@@ -16,7 +16,7 @@ from simulator.engine.clock import Clock
 from simulator.engine.group import FlowGroup
 from simulator.engine.network import FluidNetwork
 from simulator.engine.phases import Phase
-from simulator.engine.traffic import Collective, Connections
+from simulator.engine.traffic import Collective
 
 __all__ = ["FoldedRun"]
 
@@ -36,7 +36,7 @@ class FoldedRun:
     on_end
         Called with (ranks' positions, time in s) when ranks are done.
     account
-        Called with (routes, payload bytes of each connection) for what has crossed them.
+        Called with the wire bytes of each link for what has crossed them.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class FoldedRun:
         collective: Collective,
         phases: list[Phase],
         on_end: Callable[[IntArray, float], None],
-        account: Callable[[Connections, FloatArray], None],
+        account: Callable[[FloatArray], None],
     ) -> None:
         self._clock = clock
         self._network = network
@@ -120,7 +120,7 @@ class FoldedRun:
         if self._group is not None:
             self._network.shut(self._group)
             self._group = None
-        self._account(self._collective.connections, phase.payload_bytes * (1.0 - self._credited))
+        self._account(phase.wire_bytes * (1.0 - self._credited))
         lasted_s, alone_s = time_s - self._began_s, phase.alone_s * (1.0 - self._skipped)
         stretch = lasted_s / alone_s if alone_s > 0 else 1.0
         self.transfer_s += phase.transfer_s * (1.0 - self._skipped) * stretch
@@ -154,7 +154,7 @@ class FoldedRun:
             behind = self._mark - float(self._group.progress()[1][0])
             if before.connections is not collective.connections:
                 crossed = behind - self._credited
-                self._account(before.connections, self._phases[self._index].payload_bytes * crossed)
+                self._account(self._phases[self._index].wire_bytes * crossed)
                 self._credited = behind
             self._network.shut(self._group)
             self._done = behind

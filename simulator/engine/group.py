@@ -109,6 +109,9 @@ class FlowGroup:
 
     def entries(self, rows: IntArray) -> tuple[IntArray, IntArray]:
         """Return the route entries of *rows*, and how many each row has."""
+        if len(rows) == 1:  # a phase, or a lone message
+            low, high = self.connections.indptr[rows[0] : rows[0] + 2].tolist()
+            return np.arange(low, high), np.array([high - low])
         return entries_of(self.connections, rows)
 
     def route(self, row: int) -> tuple[list[int], list[float], float]:

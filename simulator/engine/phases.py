@@ -39,6 +39,8 @@ class Phase:
     """Payload of that connection."""
     payload_bytes: FloatArray
     """Payload of each connection."""
+    wire_bytes: FloatArray
+    """Wire bytes on each link, shape (links,)."""
     alone_Bps: float
     """Rate of that connection when the phase is alone."""
     rate_Bps: FloatArray
@@ -146,7 +148,8 @@ def _phase(collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatA
             slots = ends[moving]
             flags[slots[slots < n_ranks]] = True
     amount = float(payload.max(initial=0.0))
-    route = _folded_route(connections, payload, amount, len(capacity_Bps))
+    wire = link_demand(connections, payload, np.flatnonzero(payload), len(capacity_Bps))
+    route = _folded_route(connections, payload, amount, wire)
     alone = float(alone_rates(route, capacity_Bps)[0])
     active = payload > 0
     first = members[0]
@@ -178,6 +181,7 @@ def _phase(collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatA
         route=route,
         amount_bytes=amount,
         payload_bytes=payload,
+        wire_bytes=wire,
         alone_Bps=alone,
         rate_Bps=rate_Bps,
         tail_s=tail_s,
@@ -208,11 +212,10 @@ def _end_shares(rank_end_s: FloatArray) -> FloatArray:
 
 
 def _folded_route(
-    connections: Connections, payload: FloatArray, amount: float, n_links: int
+    connections: Connections, payload: FloatArray, amount: float, wire: FloatArray
 ) -> Connections:
     """Return the single row of a phase: each link's wire bytes over the amount."""
     active = payload > 0
-    wire = link_demand(connections, payload, np.flatnonzero(active), n_links)
     link = np.flatnonzero(wire)
     with np.errstate(divide="ignore"):
         limits = connections.max_rate_Bps[active] * (amount / payload[active])
