@@ -73,7 +73,7 @@ def good(tmp_path: Path) -> Path:
         (["broadcast", "-g", "1", "-r", "1"], "root 1 is outside the group of 1 rank"),
         # Hardware and networks that do not fit.
         (["all_reduce", "--node", "pcie-l40s-4", "-a", "nvls"], "NVSwitches that reduce"),
-        (["all_reduce", "-a", "nvls_tree"], "two nodes or more"),
+        (["all_reduce", "-a", "nvls_tree", "--profile", "ideal"], "two nodes or more"),
         (["all_reduce", "-N", "2", "--fabric", "none"], "2 pieces"),
     ],
 )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
-from simulator.compose.build import build_cluster
+from simulator.compose.build import build_fabric
 from simulator.compose.cluster import Cluster
+from simulator.costs.profile import CostProfile, Protocol, load_profile
+from simulator.fabric.routing import Router
 from simulator.scenario.resolve import from_words, loads
 
 ROUND = """
@@ -52,12 +55,47 @@ WORDS = {
 """Words of clusters small enough to try everything on."""
 
 
+def _round_profile() -> CostProfile:
+    """Return round constants, a connection per channel, no model of a library."""
+    ideal = load_profile("ideal").with_overrides(
+        {
+            "launch.time": "5 us",
+            "links.nvlink.efficiency": "80 %",
+            "links.pcie.efficiency": "75 %",
+            "links.infiniband.efficiency": "95 %",
+            "paths.nvlink.Simple": "3 us",
+            "paths.network.Simple": "14 us",
+        }
+    )
+    protocols = {
+        "Simple": Protocol(
+            name="Simple", payload_share=1.0, extra_launch_s=2e-6, bytes_per_channel=32_768
+        ),
+        "LL": Protocol(name="LL", payload_share=0.5, extra_launch_s=0.0, bytes_per_channel=4096),
+    }
+    alpha_s = dict(ideal.alpha_s)
+    for kind in ("nvlink", "xgmi", "pcie", "host", "network"):
+        alpha_s[kind, "LL"] = alpha_s[kind, "Simple"] / 5
+    channels = {**ideal.channel_table, "nvswitch": 24, "mesh": 12, "pcie": 2, "network_min": 2}
+    return replace(
+        ideal,
+        name="round",
+        protocols=protocols,
+        alpha_s=alpha_s,
+        per_channel=True,
+        channel_table=channels,
+        candidates={**ideal.candidates, "all_reduce": ("ring", "double_binary_tree", "nvls")},
+    )
+
+
 @cache
 def cluster(name: str, profile: str = "ideal") -> Cluster:
-    """Return one of `WORDS`, or ``round``."""
+    """Return one of `WORDS`, or ``round``, with a shipped profile or the ``round`` one."""
     if name == "round":
-        scenarios = loads(ROUND, overrides=[f"costs.profile={profile}"])
+        scenarios = loads(ROUND)
     else:
-        words = {**WORDS[name], "collective.op": "barrier", "costs.profile": profile}
-        scenarios = from_words(words)
-    return build_cluster(scenarios.variants[0])
+        scenarios = from_words({**WORDS[name], "collective.op": "barrier"})
+    resolved = scenarios.variants[0]
+    fabric = build_fabric(resolved)
+    constants = _round_profile() if profile == "round" else load_profile(profile)
+    return Cluster(fabric, Router(fabric, resolved.routing), constants)

@@ -153,7 +153,7 @@ def test_bytes_across_a_cut_are_what_the_other_side_misses(op: str, inside: list
 
 
 @pytest.mark.parametrize("name", WORDS)
-@pytest.mark.parametrize("profile", ["ideal", "nccl"])
+@pytest.mark.parametrize("profile", ["ideal", "round", "nccl"])
 def test_no_registered_algorithm_beats_the_bound(name: str, profile: str):
     made = cluster(name, profile)
     group = np.arange(made.n_gpus)

@@ -41,7 +41,7 @@ def test_layout_follows_the_group():
     ],
 )
 def test_most_channels(where: str, group: list[int] | None, expected: int):
-    made = cluster(where, "nccl")
+    made = cluster(where, "round")
     ranks = np.arange(made.n_gpus) if group is None else np.array(group)
     assert made.most_channels(ranks) == expected
 
