@@ -257,6 +257,13 @@ def _with_nics(template: NodeTemplate, count: int, word: str, gbit: int) -> Node
         switches = [vertex.name for vertex in template.vertices if vertex.kind == "pcie_switch"]
         places = switches or cpus
         _, rate_Bps, latency_s, why = link_of("pcie4 x16", {})
+    # A faster card than the node came with sits in a slot that feeds it.
+    asked_Bps = parse_rate(f"{gbit} Gbit/s")
+    for slot_name in ("pcie3 x16", "pcie4 x16", "pcie5 x16", "pcie6 x16"):
+        if rate_Bps >= asked_Bps:
+            break
+        _, wider_Bps, latency_s, why = link_of(slot_name, {})
+        rate_Bps = max(rate_Bps, wider_Bps)
     links = [link for link in template.links if link not in old]
     for nic in range(count):
         place = places[nic * len(places) // count]

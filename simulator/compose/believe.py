@@ -117,7 +117,16 @@ def tuning_input(
     first = np.asarray(fabric.local_of_gpu)[group[node == node[0]]]
     env = environment or NcclEnvironment()
     return _tuning_input(
-        _Key(template, tuple(int(i) for i in first), n_nodes, len(group), sm, version, env)
+        _Key(
+            template,
+            tuple(int(i) for i in first),
+            n_nodes,
+            len(group),
+            sm,
+            version,
+            env,
+            max(1, len(np.unique(node)) // n_nodes),
+        )
     )
 
 
@@ -133,7 +142,9 @@ class _Key:
         sm: int,
         version: NcclVersion,
         environment: NcclEnvironment,
+        spread: int = 1,
     ) -> None:
+        self.spread = spread
         self.template, self.gpus, self.n_nodes = template, gpus, n_nodes
         self.n_ranks, self.sm, self.version = n_ranks, sm, version
         self.environment = environment
@@ -150,7 +161,7 @@ class _Key:
             values,
             template.nic_rate_Bps,
         )
-        self.all = (self.node, n_nodes, n_ranks)
+        self.all = (self.node, n_nodes, n_ranks, spread)
 
     def __hash__(self) -> int:
         return hash(self.all)
@@ -178,6 +189,8 @@ def _tuning_input(key: _Key) -> TuningInput | None:
     if graphs is None or "ring" not in graphs or "tree" not in graphs:
         return None
     template = key.template
+    if key.spread > 1 and "nvls" in graphs:
+        graphs = {**graphs, "nvls": _domain_switch_graph(graphs["nvls"], node, key)}
     return TuningInput(
         version=key.version,
         n_ranks=key.n_ranks,
@@ -189,6 +202,26 @@ def _tuning_input(key: _Key) -> TuningInput | None:
         nvswitch=any(vertex.kind == "nvswitch" for vertex in template.vertices),
         environment=key.environment,
     )
+
+
+def _domain_switch_graph(graph: ChannelGraph, node: _NodeKey, key: _Key) -> ChannelGraph:
+    """Return the NVLS graph of a domain of several nodes.
+
+    A node of a few GPUs has as many heads; the domain has enough to fill a GPU's NVLinks.
+    """
+    alone = _graphs(_NodeKey(key.template, key.gpus, 1, 0, key.sm, key.version, key.environment))
+    if alone is None or "ring" not in alone:
+        return graph
+    heads = min(MOST_HEADS, len(key.gpus) * key.spread)
+    inside = alone["ring"].bandwidth_GBps / heads
+    if key.n_nodes == 1:
+        return replace(
+            graph, n_channels=heads, bw_intra_GBps=inside, bw_inter_GBps=inside, channels=()
+        )
+    return replace(graph, n_channels=heads, bw_intra_GBps=inside, channels=())
+
+
+MOST_HEADS = 16
 
 
 @lru_cache(maxsize=256)

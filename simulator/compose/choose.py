@@ -26,6 +26,8 @@ IntArray = NDArray[np.int64]
 MOST_PIECES = 64
 """Pieces of a pipeline that are simulated; larger calls have larger pieces, which lengthens their
 fill by less than depth / 64 of the call."""
+MOST_CHAIN_PIECES = 256
+LEAST_SWITCH_PIECES = 16
 
 
 def lone_time_s(cluster: Cluster, call: Call, group: IntArray, choice: Choice) -> float:
@@ -73,13 +75,38 @@ def _believed(
     count = channels or plan.n_channels
     streams = count * (plan.chunks_per_loop if belief.algorithm.startswith("nvls") else 1)
     longest = -(-call.size_bytes // (streams * MOST_PIECES))
+    chunk = max(plan.chunk_bytes, longest, 1)
+    if belief.algorithm.startswith("nvls"):
+        # The switch reduces and multicasts while data stream: a chunk is not stored on its way.
+        chunk = max(1, min(chunk, -(-call.size_bytes // (streams * LEAST_SWITCH_PIECES))))
+    if belief.algorithm == "double_binary_tree" and belief.protocol == "Simple":
+        chunk = _tree_chunk(chunk, call, cluster, group, count)
+    if call.collective in ("broadcast", "reduce"):
+        # Calls in a row fill the chain once for all of them: pieces so small that the fill of a
+        # single call is an eighth of it.
+        pieces = min(8 * max(call.world_size - 2, 1), MOST_CHAIN_PIECES)
+        chunk = max(1, min(chunk, -(-call.size_bytes // (streams * pieces))))
     return Choice(
         algorithm=belief.algorithm,
         protocol=belief.protocol,
         n_channels=count,
-        pipeline_bytes=max(plan.chunk_bytes, longest, 1),
+        pipeline_bytes=chunk,
         expected_s=belief.expected_s or None,
     )
+
+
+def _tree_chunk(chunk: int, call: Call, cluster: Cluster, group: IntArray, count: int) -> int:
+    """Return the chunk of a tree in Simple, smaller where there would be few of them.
+
+    The rule of NCCL up to 2.19 (src/enqueue.cc computeColl); measured times of later versions,
+    whose code has no such rule, still show no longer fill.
+    """
+    nodes = len(np.unique(cluster.units(group)))
+    depth = call.world_size // nodes - 1 + nodes.bit_length() - 1
+    for wanted, floor in ((8, 131072), (4, 65536), (1, 32768)):
+        while call.size_bytes // (count * chunk) < depth * wanted and chunk > floor:
+            chunk //= 2
+    return chunk
 
 
 def candidates(
@@ -98,9 +125,6 @@ def candidates(
     ScheduleError
         A named algorithm that the hardware or the call rules out.
     """
-    believed = _believed(cluster, call, group, algorithm, protocol, channels)
-    if believed is not None:
-        return [believed]
     profile = cluster.profile
     names = profile.candidates.get(call.collective, ()) if algorithm == "auto" else (algorithm,)
     protocols = tuple(profile.protocols) if protocol == "auto" else (protocol,)
@@ -116,6 +140,10 @@ def candidates(
         for packing in protocols:
             if name.startswith("nvls") and packing != "Simple" and protocol == "auto":
                 continue
+            planned = _believed(cluster, call, group, name, packing, channels)
+            if planned is not None:
+                found.append(planned)
+                continue
             count = channels or profile.channels_for(packing, call.size_bytes, most)
             found.append(Choice(algorithm=name, protocol=packing, n_channels=count))
     return found
@@ -130,13 +158,17 @@ def choose(
     protocol: str = "auto",
     channels: int | None = None,
 ) -> Choice:
-    """Return the fastest candidate for a call on a group of global ranks.
+    """Return the library's own choice, or the fastest candidate, for a call on a group.
 
     Raises
     ------
     ScheduleError
         No candidate can do the call; the last refusal is told.
     """
+    if algorithm == "auto" or protocol == "auto":
+        believed = _believed(cluster, call, group, algorithm, protocol, channels)
+        if believed is not None:
+            return believed
     options = candidates(
         cluster, call, group, algorithm=algorithm, protocol=protocol, channels=channels
     )

@@ -84,6 +84,21 @@ class CostProfile:
     """Payload rate of such a call over the links' payload rate, by GPU generation."""
     waiting_s: float = 0.0
     """A message of d seconds waits sqrt(waiting × d) for its neighbours."""
+    closing_share: float = 0.0
+    """A ring of k steps has one more operation, the last receive, that costs this share of the
+    channel's own time for a message
+    (NCCL src/device/all_reduce.h: 2n − 1 operations for 2n − 2 steps)."""
+    network_extra_s: Mapping[str, float] = field(default_factory=dict)
+    """Added to the alpha of a path over this kind of network."""
+    host_share: float = 1.0
+    """Rate of a path through a CPU, over that of its links."""
+    launch_share: Mapping[str, float] = field(default_factory=dict)
+    """Launch time over `launch_s` by GPU generation."""
+    alpha_share: Mapping[str, float] = field(default_factory=dict)
+    """Alpha over NVLink, over `alpha_s` and `level_alpha_s`, by GPU generation."""
+    chain_share: float = 1.0
+    """Share of a chain's latency that a call shows when calls follow each other: the next one
+    enters the chain while the last is still on its way (nccl-tests times 20 calls in a row)."""
     peer_s: Mapping[str, float] = field(default_factory=dict)
     """Cost per peer of an exchange (all_to_all, gather …), by path kind."""
     bands: tuple[tuple[float, float], ...] = ()
@@ -289,6 +304,24 @@ def _measured(data: dict[str, Any]) -> dict[str, Any]:
             generation: float(entry["switch_share"])
             for generation, entry in generations.items()
             if "switch_share" in entry
+        },
+        "closing_share": float(data.get("ring", {}).get("closing_share", 0.0)),
+        "chain_share": float(data.get("chain", {}).get("latency_share", 1.0)),
+        "host_share": float(data.get("host", {}).get("share", 1.0)),
+        "network_extra_s": {
+            kind: parse_time(value)
+            for kind, value in data.get("networks", {}).items()
+            if kind != "source"
+        },
+        "alpha_share": {
+            generation: float(entry["alpha_share"])
+            for generation, entry in generations.items()
+            if "alpha_share" in entry
+        },
+        "launch_share": {
+            generation: float(entry["launch_share"])
+            for generation, entry in generations.items()
+            if "launch_share" in entry
         },
         "waiting_s": parse_time(data.get("waiting", {}).get("time", "0 us")),
         "peer_s": {

@@ -16,6 +16,7 @@ from simulator.compose.build import build_fabric
 from simulator.compose.cluster import Cluster
 from simulator.costs.profile import CostProfile, load_profile
 from simulator.fabric.fabric import Fabric
+from simulator.fabric.options import RoutingOptions
 from simulator.fabric.routing import Router
 from simulator.scenario.resolve import from_words
 from validation.published import set_ups, vtrain
@@ -40,6 +41,7 @@ class Mapped:
     node: str
     profile: str
     skip: str
+    routing: tuple[tuple[str, str], ...]
     leave_out: tuple[tuple[str, str], ...]
     """(words in a table's variant, why such tables are not used)."""
 
@@ -54,6 +56,7 @@ class Case:
     node: str
     gpus_per_node: int
     n_nodes: int
+    routing: tuple[tuple[str, str], ...]
     profile: str
     version: str
     environment: tuple[tuple[str, str], ...]
@@ -91,6 +94,7 @@ def mapping() -> Mapping[str, Mapped]:
             node=str(entry.get("node", "")),
             profile=entry.get("profile", "nccl"),
             skip=entry.get("skip", ""),
+            routing=tuple(sorted(entry.get("routing", {}).items())),
             leave_out=tuple(
                 (str(words), str(reason)) for words, reason in entry.get("leave_out", {}).items()
             ),
@@ -159,8 +163,9 @@ def _cases_of(set_up: SetUp, mapped: Mapped) -> Iterator[Case]:
             node=_without_p2p(mapped.node, dict(environment)),
             gpus_per_node=n_ranks // n_nodes,
             n_nodes=n_nodes,
+            routing=mapped.routing,
             profile=mapped.profile,
-            version=version,
+            version=version or _default_version(set_up, mapped.node),
             environment=tuple((k, v) for k, v in environment if k in _USED),
             collective=collective,
             root=root if 0 <= root < n_ranks else 0,
@@ -190,6 +195,13 @@ def _version(set_up: SetUp, table: PublishedTable) -> str:
         match = re.search(r"(?:^|nccl )(2\.\d+(?:\.\d+)?)", text)
         if match:
             return match.group(1)
+    return ""
+
+
+def _default_version(set_up: SetUp, node: str) -> str:
+    """Return a version of the time and of the GPU, where the source names none."""
+    if node.startswith(("gb", "oci-gb", "oci-b", "gcp-a4", "BM.GPU.B")):
+        return "2.27.3"
     old = set_up.date[:4].isdigit() and int(set_up.date[:4]) < 2022
     return "2.12" if old else _DEFAULT_VERSION
 
@@ -219,10 +231,11 @@ def _fabric(node: str, gpus_per_node: int, n_nodes: int) -> Fabric:
 
 
 @functools.cache
-def _router(node: str, gpus_per_node: int, n_nodes: int) -> Router:
-    from simulator.fabric.options import RoutingOptions
-
-    return Router(_fabric(node, gpus_per_node, n_nodes), RoutingOptions())
+def _router(
+    node: str, gpus_per_node: int, n_nodes: int, routing: tuple[tuple[str, str], ...]
+) -> Router:
+    options = RoutingOptions(**dict(routing))  # type: ignore[arg-type]
+    return Router(_fabric(node, gpus_per_node, n_nodes), options)
 
 
 def cluster_for(case: Case, profile: CostProfile | None = None) -> Cluster:
@@ -241,4 +254,4 @@ def cluster_for(case: Case, profile: CostProfile | None = None) -> Cluster:
         raise CalibrationError(
             Problem(message=f"{case.name}: preset {case.node} gives {fabric.n_gpus} GPUs")
         )
-    return Cluster(fabric, _router(*place), own)
+    return Cluster(fabric, _router(*place, case.routing), own)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from simulator.base.errors import CollsimError
 from simulator.collectives.call import Call
-from simulator.compose.choose import choose
+from simulator.compose.choose import choose, lone_time_s
 from simulator.compose.cluster import Choice, Cluster
-from simulator.compose.lower import EXCHANGES, PIPELINED, SWITCHED
+from simulator.compose.lower import EXCHANGES, PIPELINED, SWITCHED, WAITING
 from simulator.costs.profile import PATH_KINDS, CostProfile
 from simulator.engine.ring_time import ring_time
 from simulator.engine.traffic import Collective, StageTraffic
@@ -47,6 +47,12 @@ def neutral(profile: CostProfile) -> CostProfile:
         level_alpha_s={},
         switch_share={},
         switch_alpha_s=0.0,
+        closing_share=0.0,
+        network_extra_s={},
+        host_share=1.0,
+        launch_share={},
+        alpha_share={},
+        chain_share=1.0,
         waiting_s=0.0,
         peer_s={},
     )
@@ -65,24 +71,40 @@ class _Edge:
     """Constants that cap the rate, bytes/s."""
     share: str
     """Constant that the rate is multiplied with, or empty."""
+    copies: float = 1.0
+    """Channels of the library that the edge stands for."""
+    alpha_share: str = ""
+    """Constant that alpha is multiplied with, or empty."""
+    network: str = ""
+    """Constant of the kind of network that is crossed, or empty."""
 
     def rate_Bps(self, values: Values) -> float:
         rate = min((values.get(key, 1.0) * limit for key, limit in self.limits), default=np.inf)
+        if self.alpha.startswith("paths.host"):
+            rate *= values.get("host.share", 1.0)
         for key in self.caps:
-            rate = min(rate, values.get(key, np.inf))
+            rate = min(rate, values.get(key, np.inf) * self.copies)
         return rate * values.get(self.share, 1.0) if self.share else rate
 
     def message_s(self, values: Values) -> float:
         return self.message_bytes / self.rate_Bps(values) if self.message_bytes else 0.0
 
     def latency_s(self, values: Values) -> float:
-        return self.base_s + (values.get(self.alpha, 0.0) if self.alpha else 0.0)
+        return self.base_s + self.alpha_s(values)
+
+    def alpha_s(self, values: Values) -> float:
+        """Return alpha and what the network adds."""
+        if not self.alpha:
+            return 0.0
+        share = values.get(self.alpha_share, 1.0) if self.alpha_share else 1.0
+        return values.get(self.alpha, 0.0) * share + values.get(self.network, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ring:
     cycles: tuple[tuple[tuple[_Edge, ...], IntArray], ...]
     n_steps: int
+    waits: bool
 
     def time_s(self, values: Values) -> float:
         worst = 0.0
@@ -90,9 +112,14 @@ class _Ring:
         for edges, order in self.cycles:
             d = np.array([edge.message_s(values) for edge in edges])
             hop = d + np.array([edge.latency_s(values) for edge in edges])
-            hop = hop + np.sqrt(waiting * d)
+            if self.waits:
+                hop = hop + np.sqrt(waiting * d)
             worst = max(worst, ring_time(hop[order], d[order], d[order], self.n_steps))
-        return worst
+        edges = self.cycles[0][0]
+        rate = values.get(edges[0].caps[0], np.inf) if edges[0].caps else np.inf
+        heaviest = max(edge.message_bytes for edge in edges)
+        rate *= edges[0].copies
+        return worst + values.get("ring.closing_share", 0.0) * heaviest / rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,34 +130,45 @@ class _Pipeline:
     messages: tuple[int, ...]
     fill: tuple[float, ...]
     """Levels on the longest way, by edge."""
+    waits: bool
     chain: bool
     """Every hop pays its alpha (broadcast and reduce along a ring)."""
 
     def time_s(self, values: Values) -> float:
         d = [edge.message_s(values) for edge in self.edges]
-        waiting = values.get("waiting.time", 0.0) if self.chain else 0.0
+        waiting = values.get("waiting.time", 0.0) if self.chain and self.waits else 0.0
         busy = max(time * count for time, count in zip(d, self.messages, strict=True))
         way = sum(
             levels * (time + edge.latency_s(values) + np.sqrt(waiting * time))
             for levels, time, edge in zip(self.fill, d, self.edges, strict=True)
         )
+        if self.chain:
+            # The last hop's first message is among the busy time; alphas show a share only.
+            way -= d[int(np.argmax(self.fill))]
+            hidden = 1.0 - values.get("chain.latency_share", 1.0)
+            alphas = [edge.latency_s(values) for edge in self.edges]
+            way -= hidden * sum(n * a for n, a in zip(self.fill, alphas, strict=True))
+            way += max(alphas)
         return float(busy + way)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Single:
+    waits: bool
     loads: tuple[tuple[str, float], ...]
     """(constant, seconds at a constant of 1) of the busiest link of each kind."""
-    latencies: tuple[tuple[str, float, float], ...]
-    """(alpha, base, seconds of a message at full rate) of each kind of path."""
+    latencies: tuple[tuple[str, str, float, float], ...]
+    """(alpha, the network's, base, seconds of a message at full rate) of each kind of path."""
 
     def time_s(self, values: Values) -> float:
         wire = max((time / values.get(key, 1.0) for key, time in self.loads), default=0.0)
-        waiting = values.get("waiting.time", 0.0)
+        waiting = values.get("waiting.time", 0.0) if self.waits else 0.0
         tail = max(
-            base + values.get(alpha, 0.0) + np.sqrt(waiting * lone)
-            for alpha, base, lone in self.latencies
+            base + values.get(alpha, 0.0) + values.get(network, 0.0) + np.sqrt(waiting * lone)
+            for alpha, network, base, lone in self.latencies
         )
+        if any(alpha.startswith("paths.host") for alpha, _, _, _ in self.latencies):
+            wire /= values.get("host.share", 1.0)
         return float(wire + tail)
 
 
@@ -139,22 +177,49 @@ class RowFormula:
     """One call."""
 
     choice: Choice
+    levels: tuple[tuple[str, str, float], ...]
+    """(alpha of a level, constant it is multiplied with, times)."""
+    launch: str
+    """Constant that the launch time is multiplied with."""
     linear: tuple[tuple[str, float], ...]
     """(constant, times)."""
     stages: tuple[_Ring | _Pipeline | _Single, ...]
+    scale: float = 1.0
+    """The engine's time of the stages over this formula's, at the constants of the extraction."""
+
+    def fixed_s(self, values: Values) -> float:
+        """Return the part that is paid before and beside the stages."""
+        rest = sum(values.get(key, 0.0) * times for key, times in self.linear)
+        rest += sum(
+            values.get(key, 0.0) * values.get(share, 1.0) * n for key, share, n in self.levels
+        )
+        return values["launch.time"] * values.get(self.launch, 1.0) + rest
+
+    def stages_s(self, values: Values) -> float:
+        """Return the part of the stages."""
+        return self.scale * sum(stage.time_s(values) for stage in self.stages)
 
     def time_s(self, values: Values) -> float:
         """Return the time for constants by dotted key: seconds, bytes/s and shares."""
-        total = sum(values.get(key, 0.0) * times for key, times in self.linear)
-        return total + sum(stage.time_s(values) for stage in self.stages)
+        return self.fixed_s(values) + self.stages_s(values)
+
+    def tied_to(self, time_s: float, values: Values) -> RowFormula:
+        """Return the formula that gives the engine's *time_s* at *values*."""
+        staged = self.stages_s(values) / self.scale
+        rest = time_s - self.fixed_s(values)
+        if staged <= 0 or rest <= 0:
+            return self
+        return replace(self, scale=min(max(rest / staged, 0.2), 5.0))
 
     @property
     def keys(self) -> frozenset[str]:
         """Constants that the time depends on."""
-        found = {key for key, _ in self.linear} | {"waiting.time"}
+        found = {key for key, _ in self.linear} | {"waiting.time", "launch.time", self.launch}
+        found |= {key for level in self.levels for key in level[:2]}
         for stage in self.stages:
             if isinstance(stage, _Single):
-                found |= {key for key, _ in stage.loads} | {key for key, _, _ in stage.latencies}
+                found |= {key for key, _ in stage.loads} | {"host.share"}
+                found |= {key for name in stage.latencies for key in name[:2]}
                 continue
             edges = (
                 [edge for cycle, _ in stage.cycles for edge in cycle]
@@ -163,14 +228,22 @@ class RowFormula:
             )
             for edge in edges:
                 found |= {key for key, _ in edge.limits} | set(edge.caps)
-                found |= {edge.alpha, edge.share}
+                found |= {edge.alpha, edge.share, edge.network, edge.alpha_share}
+                if edge.alpha.startswith("paths.host"):
+                    found.add("host.share")
+            if isinstance(stage, _Ring):
+                found.add("ring.closing_share")
+            elif stage.chain:
+                found.add("chain.latency_share")
         return frozenset(found - {""})
 
 
 _OURS = {"RING": "ring", "TREE": "double_binary_tree", "LL": "LL", "LL128": "LL128"}
 
 
-def formula(case: Case, size_bytes: int, profile: CostProfile) -> RowFormula | None:
+def formula(
+    case: Case, size_bytes: int, profile: CostProfile, values: Values | None = None
+) -> RowFormula | None:
     """Return the formula of one row of a case; None where the call cannot be made.
 
     Parameters
@@ -179,6 +252,8 @@ def formula(case: Case, size_bytes: int, profile: CostProfile) -> RowFormula | N
         The row.
     profile
         Whose choice is taken; a profile without tuning model chooses with its present constants.
+    values
+        The profile's constants: the formula is then tied to the engine's time with them.
     """
     full = cluster_for(case, profile)
     group = np.arange(case.n_ranks)
@@ -193,15 +268,23 @@ def formula(case: Case, size_bytes: int, profile: CostProfile) -> RowFormula | N
         made = bare.collective(call, group, choice)
     except CollsimError:
         return None
-    return _Extractor(bare, made, choice, group, call.size_bytes).formula()
+    found = _Extractor(bare, made, choice, group).formula()
+    if values is None or case.n_ranks > _MOST_RANKS_TIED:
+        return found
+    return found.tied_to(lone_time_s(full, call, group, choice), values)
+
+
+_MOST_RANKS_TIED = 160
 
 
 _bare: dict[tuple[Any, ...], Cluster] = {}
 
 
 def _bare_cluster(case: Case, profile: CostProfile) -> Cluster:
-    key = (case.node, case.gpus_per_node, case.n_nodes, profile.name, case.version,
-           case.environment)
+    key = (
+        (case.node, case.gpus_per_node, case.n_nodes, case.routing),
+        (profile.name, case.version, case.environment),
+    )
     if key not in _bare:
         if len(_bare) > 8:
             _bare.clear()
@@ -211,10 +294,9 @@ def _bare_cluster(case: Case, profile: CostProfile) -> Cluster:
 
 class _Extractor:
     def __init__(
-        self, cluster: Cluster, made: Collective, choice: Choice, group: IntArray, size: int
+        self, cluster: Cluster, made: Collective, choice: Choice, group: IntArray
     ) -> None:
         self.cluster, self.made, self.choice, self.group = cluster, made, choice, group
-        self.size = size
         fabric = cluster.fabric
         connections = made.connections
         self.owner = np.repeat(np.arange(len(connections.src)), np.diff(connections.indptr))
@@ -222,9 +304,10 @@ class _Extractor:
         self.generation = fabric.templates[int(fabric.node_of_gpu[int(group[0])])].gpu.generation
         self.generation = _like(self.generation)
         self.n = len(group)
+        simulated = max((int(s.channel.max(initial=0)) + 1 for s in made.stages), default=1)
+        self.copies = max(1.0, choice.n_channels / simulated)
         self.units = cluster.units(group)
         link_kind = np.asarray(fabric.link_kind)[connections.link]
-        own = np.asarray(cluster.lowering.generation)[connections.link]
         self.keys: list[str] = []
         self.entry_key = np.zeros(len(link_kind), dtype=np.int64)
         for index in np.unique(link_kind):
@@ -234,10 +317,10 @@ class _Extractor:
                 key = f"generations.{self.generation}.links.nvlink"
             self.entry_key[link_kind == index] = len(self.keys)
             self.keys.append(key)
-        del own
 
     def formula(self) -> RowFormula:
-        linear: list[tuple[str, float]] = [("launch.time", 1.0)]
+        launch = f"generations.{self.generation}.launch_share"
+        linear: list[tuple[str, float]] = []
         protocol = self.choice.protocol
         linear.append((f"protocols.{protocol}.extra_launch", 1.0))
         stages: list[_Ring | _Pipeline | _Single] = []
@@ -260,9 +343,20 @@ class _Extractor:
             busiest = int(np.argmax(sends))
             for index in self.kind[connections.src == busiest].tolist():
                 linear.append((f"peers.{PATH_KINDS[index]}", 1.0))
+        levels: list[tuple[str, str, float]] = []
         if algorithm in PIPELINED:
-            linear += self._levels(protocol)
-        return RowFormula(choice=self.choice, linear=_summed(linear), stages=tuple(stages))
+            for key, times in self._levels(protocol):
+                if key.startswith("levels.nvlink"):
+                    levels.append((key, f"generations.{self.generation}.alpha_share", times))
+                else:
+                    linear.append((key, times))
+        return RowFormula(
+            choice=self.choice,
+            launch=launch,
+            levels=tuple(levels),
+            linear=_summed(linear),
+            stages=tuple(stages),
+        )
 
     def _levels(self, protocol: str) -> list[tuple[str, float]]:
         connections = self.made.connections
@@ -276,6 +370,9 @@ class _Extractor:
         if (real & ~inside).any():
             worst = int(self.kind[real & ~inside].max())
             found.append((f"levels.{PATH_KINDS[worst]}.{protocol}", 2.0 * levels))
+            crossing = self._network_of(int(np.flatnonzero(real & ~inside)[0]))
+            if crossing:
+                found.append((crossing, 2.0 * levels))
         if self.choice.algorithm in SWITCHED:
             found.append(("switch.time", 1.0))
         elif inside.any():
@@ -352,10 +449,24 @@ class _Extractor:
                         if np.isfinite(limit)
                     ),
                     caps=caps,
+                    copies=self.copies,
                     share=f"generations.{self.generation}.switch_share" if virtual else "",
+                    alpha_share=f"generations.{self.generation}.alpha_share"
+                    if alpha and path == "nvlink"
+                    else "",
+                    network=self._network_of(connection) if alpha else "",
                 )
             )
         return edges, inverse.ravel()
+
+    def _network_of(self, connection: int) -> str:
+        """Return the constant of the kind of network that a connection crosses."""
+        indptr = self.made.connections.indptr
+        for place in self.entry_key[indptr[connection] : indptr[connection + 1]].tolist():
+            kind = self.keys[place].split(".")[1]
+            if kind in NETWORKS:
+                return f"networks.{kind}"
+        return ""
 
     def _ring(self, stage: StageTraffic, steps: int) -> _Ring:
         edges, kind = self._edges(stage, alpha=True)
@@ -377,7 +488,9 @@ class _Extractor:
             cycle = np.array(order)
             lowest = int(np.argmin(cycle)) if len(edges) > 1 else 0
             seen[np.roll(cycle, -lowest).tobytes()] = (tuple(edges), cycle)
-        return _Ring(cycles=tuple(seen.values()), n_steps=steps)
+        return _Ring(
+            cycles=tuple(seen.values()), n_steps=steps, waits=self.choice.protocol in WAITING
+        )
 
     def _chain(self, stage: StageTraffic) -> _Pipeline:
         edges, kind = self._edges(stage, alpha=True)
@@ -386,10 +499,8 @@ class _Extractor:
         return _Pipeline(
             edges=tuple(edges),
             messages=(most,) * len(edges),
-            fill=tuple(
-                float(h) - (1.0 if i == int(np.argmax(hops)) else 0.0)
-                for i, h in enumerate(hops)
-            ),
+            fill=tuple(float(h) for h in hops),
+            waits=self.choice.protocol in WAITING,
             chain=True,
         )
 
@@ -414,7 +525,11 @@ class _Extractor:
         if inner:
             fill[max(inner, key=lambda i: heavy[i])] = max(0, total - (levels if out else 0))
         return _Pipeline(
-            edges=tuple(edges), messages=tuple(messages), fill=tuple(fill.tolist()), chain=False
+            edges=tuple(edges),
+            messages=tuple(messages),
+            fill=tuple(fill.tolist()),
+            waits=False,
+            chain=False,
         )
 
     def _single(self, stage: StageTraffic) -> _Single:
@@ -438,13 +553,17 @@ class _Extractor:
             tails.append(
                 (
                     f"paths.{PATH_KINDS[int(index)]}.{protocol}",
+                    self._network_of(int(np.flatnonzero(among)[0])),
                     float(np.asarray(connections.latency_s)[among].max()),
                     float(lone[among].max()),
                 )
             )
-        return _Single(loads=tuple(loads), latencies=tuple(tails))
+        return _Single(
+            waits=protocol in WAITING, loads=tuple(loads), latencies=tuple(tails)
+        )
 
 
+NETWORKS = ("infiniband", "roce", "ethernet", "slingshot", "efa")
 _NVLINK = ("volta", "ampere", "hopper", "blackwell")
 _LIKE = {"kepler": "volta", "pascal": "volta", "turing": "volta", "ada": "ampere",
          "cdna1": "cdna3", "cdna2": "cdna3", "cdna4": "cdna3"}
