@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.messages import MessageTable, MessageTimes
-from simulator.engine.routes import entries_of, link_demand, owner_of_entry, payload_of_connections
+from simulator.engine.routes import (
+    distinct,
+    entries_of,
+    link_demand,
+    owner_of_entry,
+    payload_of_connections,
+)
 from simulator.engine.traffic import Collective, Connections
 from simulator.engine.wave import Wave
 
@@ -46,7 +52,7 @@ def analyse(collective: Collective, rate_Bps: FloatArray, capacity_Bps: FloatArr
     if hot.any():
         resolve = "stages"
         for stage in collective.stages:
-            rows = np.unique(stage.connection[stage.edge_bytes > 0])
+            rows = distinct(stage.connection[stage.edge_bytes > 0])
             if (link_demand(connections, rate_Bps, rows, n_links) > capacity_Bps * FITS).any():
                 resolve = "messages"
                 break

@@ -15,6 +15,7 @@ from simulator.engine.clock import Clock
 from simulator.engine.intervals import union_lengths
 from simulator.engine.messages import MessageTable, MessageTimes
 from simulator.engine.network import FluidNetwork
+from simulator.engine.routes import distinct
 from simulator.engine.traffic import Connections
 from simulator.engine.views import flags, floats, ints
 
@@ -100,7 +101,7 @@ class FlowRun:
     def call(self, positions: IntArray, begin_s: FloatArray) -> None:
         """Let ranks call; their first sends may leave at *begin_s* (now or later)."""
         self._turn_switches_on(begin_s)
-        for at_s in np.unique(begin_s):
+        for at_s in distinct(begin_s):
             self._begin_at(float(at_s), positions[begin_s == at_s])
 
     def resume(self, begin_s: FloatArray, times: MessageTimes) -> None:
@@ -145,12 +146,12 @@ class FlowRun:
                 times.leave_s[on_wire] - times.start_s[on_wire]
             )
             self._put(on_wire, table.amount_bytes[on_wire] * share)
-        for at_s in np.unique(times.arrive_s[flying]):
+        for at_s in distinct(times.arrive_s[flying]):
             self._arrive_at(float(at_s), flying[times.arrive_s[flying] == at_s])
         self._turn_switches_on(begin_s)
         self._begin(np.flatnonzero(begin_s <= now))
         waiting = np.flatnonzero(np.isfinite(begin_s) & (begin_s > now))
-        for at_s in np.unique(begin_s[waiting]):
+        for at_s in distinct(begin_s[waiting]):
             self._begin_at(float(at_s), waiting[begin_s[waiting] == at_s])
 
     def reroute(self, connections: Connections) -> None:
@@ -207,7 +208,7 @@ class FlowRun:
 
     def _put(self, messages: IntArray, amount_bytes: FloatArray) -> None:
         slots = self._table.src_slot[messages]
-        idle = np.unique(slots[self._sending[slots] == 0])
+        idle = distinct(slots[self._sending[slots] == 0])
         self._sending_since_s[idle] = self._clock.time_s
         np.add.at(self._sending, slots, 1)
         self._group.add(self._table.connection[messages], amount_bytes, messages)
@@ -217,7 +218,7 @@ class FlowRun:
         table, now = self._table, self._clock.time_s
         slots = table.src_slot[messages]
         np.subtract.at(self._sending, slots, 1)
-        idle = np.unique(slots[self._sending[slots] == 0])
+        idle = distinct(slots[self._sending[slots] == 0])
         self._transfer_s[idle] += now - self._sending_since_s[idle]
         np.add.at(self._sent_bytes, table.connection[messages], table.size_bytes[messages])
         if self._credit:
@@ -258,7 +259,7 @@ class FlowRun:
                 sends = self._sends_of(begin)
                 self._need[sends] -= 1
                 ready.append(sends)
-            nodes = np.unique(np.concatenate(touched))
+            nodes = distinct(np.concatenate(touched))
             done = nodes[(self._pending[nodes] == 0) & self._begun[nodes]]
             self._nodes_left -= len(done)
             last = table.last_of_lane[done]
@@ -371,7 +372,7 @@ class FlowRun:
         """Put on the wire what may start; return messages without bytes, which leave at once."""
         if not ready:
             return _NONE
-        candidates = np.unique(np.concatenate(ready)).astype(np.int64)
+        candidates = distinct(np.concatenate(ready)).astype(np.int64)
         start = candidates[self._need[candidates] == 0]
         if len(start) == 0:
             return _NONE
@@ -387,7 +388,7 @@ class FlowRun:
         """Tell which ranks are done, once all their channels are (a slot per channel)."""
         if len(slots):
             np.subtract.at(self._lanes_left, slots, 1)
-            slots = np.unique(slots)
+            slots = distinct(slots)
             done = slots[(self._lanes_left[slots] == 0) & (slots < self._n_ranks)]
             if len(done):
                 self._on_end(done, self._clock.time_s)

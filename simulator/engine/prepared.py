@@ -12,6 +12,7 @@ from simulator.engine.messages import count_messages
 from simulator.engine.phases import Phase, phases_of
 from simulator.engine.routes import (
     alone_rates,
+    distinct,
     entries_of,
     link_demand,
     merged,
@@ -103,7 +104,7 @@ class Prepared:
             self._links = np.zeros(len(self.capacity_Bps), dtype=bool)
             connections = self.collective.connections
             for stage in self.collective.stages:
-                rows = np.unique(stage.connection[stage.edge_messages > 0])
+                rows = distinct(stage.connection[stage.edge_messages > 0])
                 entry, _ = entries_of(connections, rows)
                 self._links[connections.link[entry]] = True
         return self._links

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from simulator.engine.traffic import Collective, Connections
 
 __all__ = [
     "alone_rates",
+    "distinct",
     "entries_of",
     "link_demand",
     "merged",
@@ -23,6 +25,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
+T = TypeVar("T", bound=np.generic)
 _BLOCK = 1 << 20
 """Connections are worked on in blocks of this many, so that intermediate arrays stay small."""
 
@@ -31,6 +34,14 @@ def owner_of_entry(connections: Connections) -> IntArray:
     """Return the connection of each route entry, shape (entries,)."""
     counts = np.diff(connections.indptr)
     return np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+
+
+def distinct(values: NDArray[T]) -> NDArray[T]:
+    """Return the different values, ascending (np.unique hashes first, which is slower here)."""
+    ordered = np.sort(values)
+    new = np.ones(len(ordered), dtype=bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return np.asarray(ordered[new])
 
 
 def entries_of(connections: Connections, rows: IntArray) -> tuple[IntArray, IntArray]:

@@ -191,7 +191,9 @@ class _Crowd:
             return None
         edges, size_bytes = edges[loaded], size_bytes[loaded]
         # A connection sends the messages of its channels one at a time.
-        rows, row_of_edge = np.unique(plan.connection[edges], return_inverse=True)
+        rows, row_of_edge = plan.connection[edges], np.arange(len(edges))
+        if plan.n_places > 1:
+            rows, row_of_edge = np.unique(rows, return_inverse=True)
         entry, counts = entries_of(connections, rows)
         link, weight = connections.link[entry], connections.weight[entry]
         lane = np.empty(len(rows), dtype=np.int64)

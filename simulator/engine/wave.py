@@ -68,6 +68,12 @@ class WaveState:
     free_s: FloatArray
 
 
+def _distinct(values: IntArray) -> bool:
+    """Return whether no value comes twice."""
+    ordered = np.sort(values)
+    return bool((ordered[1:] != ordered[:-1]).all())
+
+
 class StagePlan:
     """The index arrays of one stage."""
 
@@ -81,18 +87,20 @@ class StagePlan:
         self.dst = channel * n_slots + connections.dst[self.connection]
         self.latency_s = np.asarray(connections.latency_s, dtype=np.float64)[self.connection]
         self.all_edges = np.arange(len(self.connection), dtype=np.int64)
-        self.src_unique = len(np.unique(self.src)) == len(self.src)
-        self.dst_unique = len(np.unique(self.dst)) == len(self.dst)
+        self.src_unique = _distinct(self.src)
+        self.dst_unique = _distinct(self.dst)
         # Place of the edge in its connection's order (by channel) within one step.
-        order = np.lexsort((channel, self.connection))
-        by_connection = self.connection[order]
-        new = np.ones(len(order), dtype=bool)
-        new[1:] = by_connection[1:] != by_connection[:-1]
-        heads = np.flatnonzero(new)
-        self.place = np.empty_like(order)
-        self.place[order] = np.arange(len(order)) - heads[np.cumsum(new) - 1]
-        self.n_places = int(self.place.max(initial=0)) + 1
-        self.used = by_connection[heads]
+        self.place = np.zeros(len(channel), dtype=np.int64)
+        self.n_places = 1
+        self.used = np.sort(self.connection)
+        new = np.ones(len(channel), dtype=bool)
+        new[1:] = self.used[1:] != self.used[:-1]
+        if not new.all():
+            order = np.lexsort((channel, self.connection))
+            heads = np.flatnonzero(new)
+            self.place[order] = np.arange(len(order)) - heads[np.cumsum(new) - 1]
+            self.n_places = int(self.place.max(initial=0)) + 1
+            self.used = self.used[heads]
         self._edges: IntArray | None = None
         self._groups: list[IntArray] = []
         self.ring: RingPlan | None = None
