@@ -38,6 +38,7 @@ MAY_USE = {
     },
     "simulator.verdict": {
         "simulator.compose",
+        "simulator.fabric",
         "simulator.scenario",
         "simulator.results",
         "simulator.importers",

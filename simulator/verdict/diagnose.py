@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.base.errors import CollsimError
+from simulator.base.errors import CollsimError, RoutingError
 from simulator.importers import MeasuredTable
 from simulator.results.model import Row
 from simulator.verdict.hypotheses import HYPOTHESES, Hypothesis, context_of
@@ -82,7 +82,7 @@ def thin_sizes(sizes_bytes: Sequence[int], most: int = MOST_SIZES) -> list[int]:
     Examples
     --------
     >>> thin_sizes([2**e for e in range(3, 34)], 6)
-    [8, 512, 32768, 131072, 33554432, 8589934592]
+    [8, 512, 32768, 65536, 16777216, 8589934592]
     """
     ordered = sorted(set(sizes_bytes))
     if len(ordered) <= most:
@@ -188,9 +188,14 @@ def _try(
     measured_s: Mapping[int, float],
     healthy: Mapping[int, Row],
 ) -> Explanation:
-    predicted = predict_sizes(
-        set_up, table, sorted(healthy), words=words, choices=None if entry.seen else healthy
-    )
+    choices = None if entry.seen else healthy
+    sizes = sorted(healthy)
+    try:
+        predicted = predict_sizes(set_up, table, sizes, words=words, choices=choices)
+    except RoutingError:
+        # A path that NVLS or a tree needs is gone: rings go through what is left.
+        words = {"collective.algorithm": "ring", **words}
+        predicted = predict_sizes(set_up, table, sizes, words=words)
     found, floor_s = distance(measured_s, predicted)
     said = tuple(text for text in set_up.evidence if entry.sign and re.search(entry.sign, text))
     return Explanation(

@@ -1,4 +1,4 @@
-"""``collsim compare`` and ``collsim check`` from the outside: text, files, exit codes, bad input."""
+"""``collsim compare`` and ``check`` from the outside: text, files, exit codes, bad input."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_real_log_beside_its_prediction(capsys, monkeypatch, tmp_path: Path) -
         float(last["predicted_us"]) / float(last["measured_us"])
     )
     document = json.loads(Path(files[1]).read_text())
-    assert [entry["name"] for entry in document["tables"][0]["errors"]][0] == "all"
+    assert document["tables"][0]["errors"][0]["name"] == "all"
     assert Path(files[2]).read_bytes()[:4] == b"\x89PNG"
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 
@@ -109,8 +110,8 @@ def main() -> None:
                 verdict, causes = "ERROR", str(error)[:60]
             counts[verdict] += 1
             if verdict != "HEALTHY" or not healthy:
-                print(verdict, case.name, causes, flush=True)
-        print("healthy" if healthy else "faulty", dict(counts), flush=True)
+                sys.stdout.write(f"{verdict} {case.name} {causes}\n")
+        sys.stdout.write(f"{'healthy' if healthy else 'faulty'} {dict(counts)}\n")
 
 
 if __name__ == "__main__":

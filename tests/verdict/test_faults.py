@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from logs import SIZES, context, faulty_text, healthy_text, table_of
 
@@ -115,3 +118,24 @@ def test_thinning_keeps_the_ends_and_few_small_sizes() -> None:
     assert sum(size < 1 << 16 for size in kept) == 3
     assert thin_sizes(SIZES[:4]) == list(SIZES[:4])
     assert len(thin_sizes(sizes[:13])) == 12
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_bias_and_another_floor_leave_the_fault_among_the_first_three(seed: int) -> None:
+    # 6 % noise a row, 8 % bias of all, up to 15 µs of floor: healthy machines differ by as much.
+    rng = np.random.default_rng(seed)
+    set_up, found = context(PCIE)
+    fault = "ll_only"
+    assert HYPOTHESES[fault].words(found)
+    text = faulty_text(PCIE, fault)
+    assert text is not None
+    table = table_of(text)
+    bias, floor_s = float(np.exp(rng.normal(0, 0.08))), float(rng.uniform(0, 15e-6))
+    rows = [
+        replace(
+            row, measured_s=row.measured_s * bias * float(np.exp(rng.normal(0, 0.06))) + floor_s
+        )
+        for row in predict_rows(set_up, table)
+    ]
+    causes = diagnose(set_up, table, rows).explanations[:3]
+    assert any(fault in (cause.hypothesis.name, *cause.alike) for cause in causes)

@@ -84,7 +84,7 @@ def test_a_table_without_usable_times_is_refused_with_its_line() -> None:
 
 def test_ranks_that_contradict_the_set_up_are_refused() -> None:
     table = table_of(healthy_text(WORDS))
-    with pytest.raises(CollsimError, match="16 ranks .* 8 GPUs"):
+    with pytest.raises(CollsimError, match=r"16 ranks .* 8 GPUs"):
         fitted(SetUp(words={"node": "dgx-a100-80gb", "nodes": "1"}), table)
 
 
