@@ -388,9 +388,9 @@ class Call:
             index=self.key.index,
             group=self.collective.group,
             level="folded" if self.mode == "folded" else "steps",
-            call_s=self.call_s,
-            end_s=self.end_s,
-            transfer_s=np.minimum(self._transfer_s, self.end_s - self.call_s),
+            call_s=_compact(self.call_s),
+            end_s=_compact(self.end_s),
+            transfer_s=_compact(np.minimum(self._transfer_s, self.end_s - self.call_s)),
             stage_end_s=tuple((name, min(at_s, last_s)) for name, at_s in self._stage_end_s),
         )
         self._table, self._times = None, None
@@ -403,3 +403,13 @@ class Call:
             (stage.name, max(float(end), begin_s))
             for stage, end in zip(self.collective.stages, ends, strict=True)
         )
+
+
+def _compact(values: FloatArray) -> FloatArray:
+    """Return *values*, as one number seen many times where all are alike.
+
+    A training step has tens of thousands of calls; their records would fill the memory.
+    """
+    if len(values) and (values == values[0]).all():
+        return np.broadcast_to(values[0].copy(), values.shape)
+    return values

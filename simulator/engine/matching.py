@@ -157,8 +157,6 @@ def stuck(
             waiting_in.setdefault(rank, call)
     problems = []
     for key, call in calls.items():
-        if call.done:
-            continue
         group = call.given.group
         called = np.isfinite(call.call_s)
         waiting = group[called & np.isnan(call.end_s)]

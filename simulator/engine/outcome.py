@@ -14,7 +14,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveRecord:
-    """One finished collective."""
+    """One finished collective.  Its arrays are read-only where all ranks are alike."""
 
     name: str
     communicator: str

@@ -149,6 +149,9 @@ def _phase(collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatA
             flags[slots[slots < n_ranks]] = True
     amount = float(payload.max(initial=0.0))
     wire = link_demand(connections, payload, np.flatnonzero(payload), len(capacity_Bps))
+    for stage in members:
+        if stage.wire_bytes is not None:
+            wire = wire + stage.wire_bytes
     route = _folded_route(connections, payload, amount, wire)
     alone = float(alone_rates(route, capacity_Bps)[0])
     active = payload > 0

@@ -158,7 +158,7 @@ class Run:
             program.begin()
         self.clock.run()
         unfinished = any(not program.finished for program in self._runs)
-        if unfinished or any(not call.done for call in self._calls.values()):
+        if unfinished or self._calls:
             raise SimulationError(stuck(self._calls, self.programs, self._keys))
         return self._outcome()
 
@@ -220,6 +220,7 @@ class Run:
         self._records.append(record)
         self._messages += messages
         self._release(call)
+        del self._calls[call.key], self._members[call.key]
 
     # Links ------------------------------------------------------------------------------------
 
@@ -314,7 +315,7 @@ class Run:
         active = [
             call
             for call in self._calls.values()
-            if call.started and not call.done and call.prepared.links[touched].any()
+            if call.started and call.prepared.links[touched].any()
         ]
         for call in active:
             call.share()
