@@ -73,6 +73,9 @@ def link_busy_s(cluster: Cluster, collective: Collective) -> NDArray[np.float64]
         weights=connections.weight * payload[owner],
         minlength=len(cluster.fabric.capacity_Bps),
     )
+    for stage in collective.stages:
+        if stage.wire_bytes is not None:
+            wire = wire + stage.wire_bytes
     return np.asarray(wire / cluster.fabric.capacity_Bps)
 
 

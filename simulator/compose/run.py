@@ -115,6 +115,7 @@ class _Runner:
             latency_s=perturb.jitter.latency_s,
             skew_s=perturb.skew_s,
         )
+        cluster.sums_exchanges = resolved.engine.level != "steps" and not self.jitter
         self.changes = self._changes()
         self.late_s = late_by_rank(resolved, cluster.n_gpus)
 
@@ -187,6 +188,8 @@ class _Runner:
         level = cast("Level", engine.level)
         if level == "auto" and self.resolved.kind == "steps" and not self.jitter:
             # A training step makes hundreds of calls, of which each lasts for many messages.
+            level = "folded"
+        if any(stage.wire_bytes is not None for c in planned.collectives() for stage in c.stages):
             level = "folded"
         outcome = simulate(
             self.cluster.network,

@@ -1,0 +1,108 @@
+"""Exchanges of very many ranks as one phase: the load of every link, instead of every pair.
+
+An all_to_all of 2,048 ranks has 4.2 million pairs.  Alone, with equal parts, it takes as long as
+its most loaded link: that link saturates first under max-min sharing, and its flows keep its full
+capacity until they end.  So the loads are summed, and the engine gets one message per rank with
+the links of all.  Only the folded level can use it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.collectives.call import Call
+from simulator.compose.lower import WAITING, Lowering
+from simulator.costs.profile import PATH_KINDS
+from simulator.engine.traffic import Collective, Connections, Messages, StageTraffic
+from simulator.fabric.routing import Router
+
+__all__ = ["BULK_RANKS", "bulk_exchange", "is_bulk"]
+
+IntArray = NDArray[np.int64]
+
+BULK_RANKS = 1024
+"""From this many ranks on, exchanges are summed."""
+
+
+def is_bulk(call: Call, algorithm: str) -> bool:
+    """Return whether a call is an exchange of equal parts that is summed at the folded level."""
+    return (
+        call.collective == "all_to_all"
+        and algorithm in ("direct", "pairwise")
+        and call.world_size >= BULK_RANKS
+    )
+
+
+def bulk_exchange(
+    lowering: Lowering,
+    call: Call,
+    group: IntArray,
+    *,
+    protocol: str,
+    name: str,
+    signature: tuple[object, ...],
+    router: Router | None = None,
+) -> Collective:
+    """Return an all_to_all as one stage of one message per rank.
+
+    Parameters
+    ----------
+    lowering
+        Fabric, routes and costs.
+    call
+        all_to_all of n ranks.
+    group
+        Global ranks, shape (n,).
+    protocol, name, signature, router
+        As in `Lowering.collective`.
+    """
+    router = router or lowering.router
+    profile, fabric, n = lowering.profile, lowering.fabric, call.world_size
+    vertex = fabric.gpu_vertex[group]
+    each_bytes = call.size_bytes / n
+    src = np.repeat(np.arange(n), n - 1)
+    dst = (src + np.tile(np.arange(1, n), n)) % n
+    share = profile.protocols[protocol].payload_share
+    payload = router.load(vertex[src], vertex[dst], each_bytes)
+    wire = payload / (lowering.link_efficiency * share)
+    del src, dst
+    # One rank's peers stand for everybody's: exchanges have the same kinds of paths from all.
+    others = vertex[1:]
+    costs = lowering.pair_costs(np.full(n - 1, vertex[0]), others, protocol, router)
+    latency_s = costs.latency_s
+    if protocol in WAITING:
+        latency_s = latency_s + np.sqrt(profile.waiting_s * each_bytes / costs.rate_Bps)
+    per_peer = np.array([profile.peer_s.get(kind, 0.0) for kind in PATH_KINDS])
+    connections = Connections(
+        src=np.arange(n),
+        dst=(np.arange(n) + 1) % n,
+        indptr=np.zeros(n + 1, dtype=np.int64),
+        link=np.zeros(0, dtype=np.int64),
+        weight=np.zeros(0),
+        latency_s=np.full(n, float(latency_s.max())),
+        max_rate_Bps=np.full(n, np.inf),
+    )
+    sent = np.full(n, each_bytes * (n - 1))
+    message = Messages(edge=None, size_bytes=float(sent[0]))
+    stage = StageTraffic(
+        name="all_to_all",
+        connection=np.arange(n),
+        channel=np.zeros(n, dtype=np.int64),
+        n_steps=1,
+        messages=lambda _step: message,
+        edge_bytes=sent,
+        edge_messages=np.ones(n, dtype=np.int64),
+        wire_bytes=wire,
+    )
+    return Collective(
+        name=name,
+        signature=signature,
+        group=group,
+        n_slots=n,
+        connections=connections,
+        stages=(stage,),
+        launch_s=profile.launch_s
+        + profile.protocols[protocol].extra_launch_s
+        + float(per_peer[costs.path_kind].sum()),
+    )

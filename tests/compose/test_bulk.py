@@ -1,0 +1,54 @@
+"""Exchanges summed per link take as long, and load every link as much, as pair by pair."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import simulator.compose.bulk
+from simulator.collectives.call import Call
+from simulator.compose.build import build_cluster
+from simulator.compose.choose import lone_time_s
+from simulator.compose.cluster import Choice
+from simulator.compose.report import link_busy_s
+from simulator.engine.simulate import simulate
+from simulator.engine.traffic import Program, Start
+from simulator.scenario.resolve import from_words
+
+
+@pytest.mark.parametrize("fabric", ["fat_tree", "rail_optimized", "leaf_spine"])
+@pytest.mark.parametrize("size", [2**20, 2**28])
+def test_summed_equals_pair_by_pair(
+    fabric: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = {
+        "node": "dgx-h100",
+        "nodes": "4",
+        "fabric.kind": fabric,
+        "collective.op": "all_to_all",
+        "collective.sizes": "1M",
+    }
+    cluster = build_cluster(from_words(words).variants[0])
+    group = np.arange(cluster.n_gpus)
+    call = Call(collective="all_to_all", world_size=len(group), size_bytes=size, element_bytes=4)
+    choice = Choice(algorithm="direct", protocol="Simple", n_channels=1)
+    pair_s = lone_time_s(cluster, call, group, choice)
+    loads_s = link_busy_s(cluster, cluster.collective(call, group, choice))
+    monkeypatch.setattr(simulator.compose.bulk, "BULK_RANKS", 2)
+    made = cluster.collective(call, group, choice)
+    assert made.stages[0].wire_bytes is not None
+    program = Program(ranks=group, operations=(Start(collective=made),))
+    outcome = simulate(cluster.network, [program], level="folded")
+    assert outcome.end_s == pytest.approx(pair_s, rel=2e-3)
+    np.testing.assert_allclose(outcome.link_busy_s, loads_s, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(link_busy_s(cluster, made), loads_s, rtol=1e-9, atol=1e-15)
+
+
+def test_message_by_message_is_never_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulator.compose.bulk, "BULK_RANKS", 2)
+    import simulator as collsim
+
+    call = {"op": "all_to_all", "size": "1 MiB", "algorithm": "direct", "protocol": "Simple"}
+    row = collsim.run(node="dgx-h100", nodes=2, collective=call, engine="steps").rows[0]
+    assert row.level == "steps"
+    assert collsim.run(node="dgx-h100", nodes=2, collective=call).rows[0].level == "folded"
