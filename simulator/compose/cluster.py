@@ -13,9 +13,11 @@ from simulator.collectives.call import Call, Layout
 from simulator.collectives.registry import get_algorithm
 from simulator.collectives.schedule import Schedule
 from simulator.compose.believe import environment_of, tuning_input
+from simulator.compose.bulk import bulk_exchange, is_bulk
+from simulator.compose.fold import distinct_channels
 from simulator.compose.layout import domain_layout, heads, interconnect, layout_for
 from simulator.compose.lower import Lowering
-from simulator.costs.nccl import TuningInput
+from simulator.costs.nccl import TuningInput, chain_orders, ring_orders
 from simulator.costs.profile import CostProfile
 from simulator.engine.traffic import Collective, Network
 from simulator.fabric.fabric import Fabric
@@ -61,6 +63,8 @@ class Cluster:
         self.profile = profile
         self.lowering = Lowering(fabric, router, profile)
         self.network = Network(capacity_Bps=fabric.capacity_Bps, link_name=fabric.link_name)
+        self.sums_exchanges = True
+        """Exchanges of very many ranks are lowered to link loads, which only folds can time."""
         self._layouts: dict[tuple[bytes, int, int], Layout] = {}
         self._inputs: dict[bytes, TuningInput | None] = {}
 
@@ -92,12 +96,45 @@ class Cluster:
             heads_of = len(heads(self.template_of(int(group[0])), (0, 1, 2, 3)))
             per_unit = -(-len(np.unique(node)) // len(np.unique(unit)))
             return domain_layout(unit, n_channels, pipeline_bytes, max(1, heads_of * per_unit))
+        own = self._library_layout(group, node, n_channels, pipeline_bytes)
+        if own is not None:
+            return own
         return layout_for(
             fabric.templates,
             node,
             np.asarray(fabric.local_of_gpu[group], dtype=np.int64),
             n_channels,
             pipeline_bytes,
+        )
+
+    def _library_layout(
+        self, group: IntArray, node: IntArray, n_channels: int, pipeline_bytes: int
+    ) -> Layout | None:
+        """Return the orders that the library's graph search found, where nodes are alike."""
+        inp = self.tuning_input(group)
+        if inp is None:
+            return None
+        ring, tree = inp.graphs["ring"], inp.graphs["tree"]
+        border = np.flatnonzero(np.diff(node)) + 1
+        n_nodes = len(border) + 1
+        per_node = len(group) // n_nodes
+        local = np.asarray(self.fabric.local_of_gpu)[group].reshape(-1)
+        alike = len(group) == n_nodes * per_node and np.array_equal(
+            border, per_node * np.arange(1, n_nodes)
+        )
+        if not alike or not (local.reshape(n_nodes, per_node) == local[:per_node]).all():
+            return None
+        if any(len(c.gpus) != per_node for g in (ring, tree) for c in g.channels):
+            return None
+        if not ring.channels or not tree.channels:
+            return None
+        return Layout(
+            world_size=len(group),
+            nodes=np.repeat(np.arange(n_nodes), per_node),
+            n_channels=n_channels,
+            rings=ring_orders(ring, n_nodes, n_channels),
+            chains=chain_orders(tree, n_nodes, n_channels),
+            pipeline_bytes=pipeline_bytes,
         )
 
     def units(self, group: IntArray) -> IntArray:
@@ -144,9 +181,14 @@ class Cluster:
 
     def schedule(self, call: Call, group: IntArray, choice: Choice) -> Schedule:
         """Return the schedule of a call; ScheduleError when the algorithm refuses it."""
+        return self._scheduled(call, group, choice, self._layout_of(group, choice))
+
+    def _layout_of(self, group: IntArray, choice: Choice) -> Layout:
+        return self.layout(group, choice.n_channels, choice.pipeline_bytes)
+
+    def _scheduled(self, call: Call, group: IntArray, choice: Choice, layout: Layout) -> Schedule:
         self.check_algorithm(call.collective, choice.algorithm, group)
-        entry = get_algorithm(call.collective, choice.algorithm)
-        return entry.function(call, self.layout(group, choice.n_channels, choice.pipeline_bytes))
+        return get_algorithm(call.collective, choice.algorithm).function(call, layout)
 
     def collective(
         self,
@@ -161,11 +203,27 @@ class Cluster:
         ranks = np.asarray(group, dtype=np.int64)
         if choice.protocol not in self.profile.protocols:
             raise ScheduleError(unknown_name("protocol", choice.protocol, self.profile.protocols))
+        title = name or f"{call.collective} {choice.algorithm} {choice.protocol}"
+        signature = (call.collective, call.size_bytes, call.root, call.element_bytes)
+        if self.sums_exchanges and is_bulk(call, choice.algorithm):
+            return bulk_exchange(
+                self.lowering,
+                call,
+                ranks,
+                protocol=choice.protocol,
+                name=title,
+                signature=signature,
+                router=router,
+            )
+        layout, copies = self._layout_of(ranks, choice), 1.0
+        if self.profile.per_channel:
+            layout, copies = distinct_channels(layout, choice.algorithm)
         return self.lowering.collective(
-            self.schedule(call, ranks, choice),
+            self._scheduled(call, ranks, choice, layout),
             ranks,
+            copies=copies,
             protocol=choice.protocol,
-            name=name or f"{call.collective} {choice.algorithm} {choice.protocol}",
-            signature=(call.collective, call.size_bytes, call.root, call.element_bytes),
+            name=title,
+            signature=signature,
             router=router,
         )

@@ -31,6 +31,10 @@ SWITCHED = ("nvls", "nvls_tree")
 PIPELINED = ("double_binary_tree", "tree", *SWITCHED)
 """Algorithms whose pieces follow each other through the same levels."""
 EXCHANGES = ("direct", "pairwise")
+WAITING = ("Simple", "LL128")
+"""Protocols whose ranks wait for each other's slices; LL's lines carry their own flags."""
+CHAINS = ("broadcast", "reduce")
+"""Collectives whose ring is a chain from or to the root."""
 _NETWORK_KINDS = ("infiniband", "roce", "ethernet", "slingshot", "efa")
 
 
@@ -61,7 +65,9 @@ class Lowering:
         self._routes: dict[bytes, Routes] = {}
         kinds = np.asarray(fabric.link_kind)
         self.generation = _generations(fabric)
-        self._efficiency = self._link_efficiency(kinds)
+        self.main_generation = fabric.templates[0].gpu.generation
+        """Of the first node: stands for all where a constant depends on it."""
+        self.link_efficiency = self._link_efficiency(kinds)
         code = np.zeros(len(kinds), dtype=np.uint8)
         code[kinds == LINK_KINDS.index("xgmi")] = PATH_KINDS.index("xgmi")
         code[np.isin(kinds, [LINK_KINDS.index(kind) for kind in ("pcie", "upi")])] = (
@@ -84,6 +90,7 @@ class Lowering:
         name: str,
         signature: tuple[object, ...],
         router: Router | None = None,
+        copies: float = 1.0,
     ) -> Collective:
         """Return the engine's form of one call.
 
@@ -99,10 +106,12 @@ class Lowering:
             As in `Collective`.
         router
             Other routes than usual (after a failure).
+        copies
+            How many equal channels of the library each channel of the schedule stands for.
         """
         packing = self.profile.protocols[protocol]
         connections, inverse, start_s = self._connections(
-            schedule, group, protocol, router or self.router
+            schedule, group, protocol, router or self.router, copies
         )
         stages: list[StageTraffic] = []
         first = 0
@@ -127,7 +136,10 @@ class Lowering:
             n_slots=schedule.world_size + len(schedule.virtual),
             connections=connections,
             stages=tuple(stages),
-            launch_s=self.profile.launch_s + packing.extra_launch_s + start_s,
+            launch_s=self.profile.launch_s
+            * self.profile.launch_share.get(self._generation_of(group), 1.0)
+            + packing.extra_launch_s
+            + start_s,
         )
 
     def path_kinds(self, link: IntArray, indptr: IntArray) -> IntArray:
@@ -143,6 +155,21 @@ class Lowering:
         weakest = np.maximum.reduceat(self._path_code[link], indptr[:-1])
         return np.asarray(weakest, dtype=np.int64)
 
+    def _alpha_s(self, kind: str, protocol: str) -> float:
+        """Return alpha of a path; over NVLink it depends on the GPU's generation."""
+        alpha_s = self.profile.alpha_s[kind, protocol]
+        if kind != "nvlink":
+            return alpha_s
+        return alpha_s * self.profile.alpha_share.get(self.main_generation, 1.0)
+
+    def network_extra_s(self, link: IntArray, indptr: IntArray) -> FloatArray:
+        """Return what the kind of network adds to the alpha of each path."""
+        if len(indptr) == 1:
+            return np.zeros(0)
+        table = np.array([self.profile.network_extra_s.get(kind, 0.0) for kind in LINK_KINDS])
+        of_link = table[np.asarray(self.fabric.link_kind)[link]]
+        return np.asarray(np.maximum.reduceat(of_link, indptr[:-1]), dtype=np.float64)
+
     def pair_costs(
         self, src_vertex: IntArray, dst_vertex: IntArray, protocol: str, router: Router
     ) -> PairCosts:
@@ -155,22 +182,29 @@ class Lowering:
                 self._routes[key] = routes
         share = self.profile.protocols[protocol].payload_share
         link = routes.link
-        weight = routes.share / (self._efficiency[link] * share)
         pairs = len(src_vertex)
         kind = self.path_kinds(link, routes.indptr)
-        alpha = np.array([self.profile.alpha_s[path, protocol] for path in PATH_KINDS])
+        efficiency = self.link_efficiency[link]
+        if self.profile.host_share < 1.0 and pairs:
+            memory = np.asarray(self.fabric.link_kind)[link] == LINK_KINDS.index("memory")
+            stored = np.logical_or.reduceat(memory, routes.indptr[:-1])
+            stored &= kind == PATH_KINDS.index("host")
+            bounced = np.repeat(stored, np.diff(routes.indptr))
+            efficiency = np.where(bounced, efficiency * self.profile.host_share, efficiency)
+        weight = routes.share / (efficiency * share)
+        alpha = np.array([self._alpha_s(path, protocol) for path in PATH_KINDS])
         per_link = self.fabric.capacity_Bps[link] / weight
         rate = np.minimum.reduceat(per_link, routes.indptr[:-1]) if pairs else np.zeros(0)
         return PairCosts(
             routes=routes,
             weight=weight,
-            latency_s=routes.latency_s + alpha[kind],
+            latency_s=routes.latency_s + alpha[kind] + self.network_extra_s(link, routes.indptr),
             path_kind=kind,
             rate_Bps=rate,
         )
 
     def _connections(
-        self, schedule: Schedule, group: IntArray, protocol: str, router: Router
+        self, schedule: Schedule, group: IntArray, protocol: str, router: Router, copies: float
     ) -> tuple[Connections, IntArray, float]:
         """Return the connections, for each edge of all stages in order its connection, and the
         time to be added to the launch."""
@@ -190,6 +224,8 @@ class Lowering:
         costs = self.pair_costs(vertex[pairs // slots], vertex[pairs % slots], protocol, router)
         latency_s, start_s = self._alphas(schedule, group, protocol, costs, pairs, slots)
         costs = replace(costs, latency_s=latency_s)
+        if schedule.algorithm in EXCHANGES and self.profile.exchange_share < 1.0:
+            costs = self._crowded(costs)
         if not self.profile.per_channel:
             return (
                 self._build(pairs, slots, np.arange(len(pairs)), costs, _no_cap(len(pairs))),
@@ -201,13 +237,20 @@ class Lowering:
         pair = key // channels
         sharing = np.bincount(pair, minlength=len(pairs))
         cap = (costs.rate_Bps / np.maximum(sharing, 1))[pair]
-        cap = np.minimum(cap, self._most_Bps(schedule, group, protocol, pairs[pair], slots))
+        most = self._most_Bps(schedule, group, protocol, pairs[pair], slots)
+        if self.profile.network_channel_Bps and schedule.algorithm not in EXCHANGES:
+            over_network = costs.path_kind[pair] == PATH_KINDS.index("network")
+            slow = self.profile.network_channel_Bps.get(protocol, np.inf)
+            most = np.where(over_network, np.minimum(most, slow), most)
+        cap = np.minimum(cap, copies * most)
         if schedule.algorithm in SWITCHED:
             share = self.profile.switch_share.get(self._generation_of(group), 1.0)
             virtual = np.maximum(pairs[pair] // slots, pairs[pair] % slots) >= len(group)
             cap = np.where(virtual, cap * share, cap)
         built = self._build(pairs, slots, pair, costs, cap)
-        if self.profile.waiting_s > 0 and schedule.algorithm not in PIPELINED:
+        if schedule.algorithm == "ring" and schedule.collective not in CHAINS:
+            start_s += self._closing_s(schedule, group, protocol) / copies
+        if protocol in WAITING and schedule.algorithm not in PIPELINED:
             size = np.concatenate([s.edge_bytes for s in stages]) if stages else np.zeros(0)
             count = np.concatenate([s.edge_messages for s in stages]) if stages else np.zeros(0)
             mean = np.bincount(inverse, size, len(pair)) / np.maximum(
@@ -216,6 +259,25 @@ class Lowering:
             waits_s = np.sqrt(self.profile.waiting_s * mean / cap)
             built = replace(built, latency_s=built.latency_s + waits_s)
         return built, inverse, start_s
+
+    def _crowded(self, costs: PairCosts) -> PairCosts:
+        """Return the costs of an exchange: many flows into each port leave it less than one."""
+        routes = costs.routes
+        kinds = np.asarray(self.fabric.link_kind)[routes.link]
+        network = np.isin(kinds, [LINK_KINDS.index(kind) for kind in _NETWORK_KINDS])
+        weight = np.where(network, costs.weight / self.profile.exchange_share, costs.weight)
+        per_link = self.fabric.capacity_Bps[routes.link] / weight
+        rate = np.minimum.reduceat(per_link, routes.indptr[:-1]) if len(per_link) else per_link
+        return replace(costs, weight=weight, rate_Bps=rate)
+
+    def _closing_s(self, schedule: Schedule, group: IntArray, protocol: str) -> float:
+        """Return the time of a ring's last operation, in which nothing is sent."""
+        rate_Bps = self.profile.channel_Bps.get((self._generation_of(group), protocol), np.inf)
+        stage = schedule.stages[0] if schedule.stages else None
+        if stage is None or self.profile.closing_share == 0:
+            return 0.0
+        message = float((stage.edge_bytes / np.maximum(stage.edge_messages, 1)).max(initial=0.0))
+        return self.profile.closing_share * message / rate_Bps
 
     def _alphas(
         self,
@@ -243,8 +305,17 @@ class Lowering:
                 busiest = int(np.argmax(sends))
                 cost = np.array([profile.peer_s.get(kind, 0.0) for kind in PATH_KINDS])
                 start_s = float(cost[costs.path_kind[src == busiest]].sum())
+            if schedule.collective in CHAINS and schedule.algorithm == "ring" and len(pairs):
+                start_s += float(costs.latency_s.max())
+                return costs.latency_s * profile.chain_share, start_s
             return costs.latency_s, start_s
-        level = np.array([profile.level_alpha_s[kind, protocol] for kind in PATH_KINDS])
+        share = profile.alpha_share.get(self.main_generation, 1.0)
+        level = np.array(
+            [
+                profile.level_alpha_s[kind, protocol] * (share if kind == "nvlink" else 1.0)
+                for kind in PATH_KINDS
+            ]
+        )
         fabric = self.fabric
         node = np.asarray(fabric.node_of_gpu)[group]
         domain = np.asarray(fabric.domain_of_node)[node]
@@ -253,16 +324,22 @@ class Lowering:
         inside = np.zeros(len(pairs), dtype=bool)
         inside[real] = unit[src[real]] == unit[dst[real]]
         outside = real & ~inside
+        extra = self.network_extra_s(costs.routes.link, costs.routes.indptr)
+        links_s = costs.routes.latency_s
         start_s = 0.0
         levels = len(per_unit).bit_length() - 1
         if outside.any():
-            start_s += 2 * levels * float(level[costs.path_kind[outside]].max())
+            hop_s = level[costs.path_kind[outside]] + extra[outside]
+            if schedule.algorithm in SWITCHED and profile.switch_level_s > 0:
+                hop_s = profile.switch_level_s + extra[outside]
+            start_s += 2 * levels * float((hop_s + links_s[outside]).max())
         if schedule.algorithm in SWITCHED:
-            start_s += profile.switch_alpha_s
+            # To the switch and back, twice: reduced, then multicast.
+            start_s += profile.switch_alpha_s + 4 * float(links_s[~real].max(initial=0.0))
         elif inside.any():
-            start_s += 2 * float((per_unit.max() - 1) * level[costs.path_kind[inside]].max())
-        alpha = np.array([profile.alpha_s[kind, protocol] for kind in PATH_KINDS])
-        return costs.latency_s - alpha[costs.path_kind], start_s
+            hop_s = level[costs.path_kind[inside]] + links_s[inside]
+            start_s += 2 * float((per_unit.max() - 1) * hop_s.max())
+        return np.zeros(len(pairs)), start_s
 
     def _most_Bps(
         self, schedule: Schedule, group: IntArray, protocol: str, key: IntArray, slots: int

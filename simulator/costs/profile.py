@@ -91,7 +91,14 @@ class CostProfile:
     network_extra_s: Mapping[str, float] = field(default_factory=dict)
     """Added to the alpha of a path over this kind of network."""
     host_share: float = 1.0
-    """Rate of a path through a CPU, over that of its links."""
+    """Rate of a path that is stored in host memory, over that of its links."""
+    network_channel_Bps: Mapping[str, float] = field(default_factory=dict)
+    """Payload rate of one channel over the network, by protocol: LL is copied by the CPU's proxy
+    from host memory, without GPUDirect (NCCL src/transport/net.cc)."""
+    exchange_share: float = 1.0
+    """Rate of network links in an exchange (all_to_all, send_recv), over that of one flow."""
+    switch_level_s: float = 0.0
+    """Time of a level between nodes when NVSwitches reduce inside them; 0: as a tree's."""
     launch_share: Mapping[str, float] = field(default_factory=dict)
     """Launch time over `launch_s` by GPU generation."""
     alpha_share: Mapping[str, float] = field(default_factory=dict)
@@ -307,6 +314,13 @@ def _measured(data: dict[str, Any]) -> dict[str, Any]:
         },
         "closing_share": float(data.get("ring", {}).get("closing_share", 0.0)),
         "chain_share": float(data.get("chain", {}).get("latency_share", 1.0)),
+        "network_channel_Bps": {
+            protocol: float(value) * 1e9
+            for protocol, value in data.get("network_channel_GBps", {}).items()
+            if protocol != "source"
+        },
+        "exchange_share": float(data.get("exchange", {}).get("network_share", 1.0)),
+        "switch_level_s": parse_time(data.get("switch", {}).get("level", "0 us")),
         "host_share": float(data.get("host", {}).get("share", 1.0)),
         "network_extra_s": {
             kind: parse_time(value)

@@ -182,8 +182,17 @@ def _without_p2p(node: str, environment: Mapping[str, str]) -> str:
     return f"{node}+nop2p" if off else node
 
 
-_USED = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_BUFFSIZE",
-         "NCCL_SHM_DISABLE", "NCCL_NET_GDR_LEVEL", "NCCL_NVLS_ENABLE", "NCCL_CROSS_NIC")
+_USED = (
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",
+    "NCCL_BUFFSIZE",
+    "NCCL_SHM_DISABLE",
+    "NCCL_NET_GDR_LEVEL",
+    "NCCL_NVLS_ENABLE",
+    "NCCL_CROSS_NIC",
+)
 
 
 def _version(set_up: SetUp, table: PublishedTable) -> str:

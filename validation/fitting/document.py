@@ -9,12 +9,29 @@ from typing import Any
 
 from validation.fitting.problem import Parameter
 
-__all__ = ["profile_path", "with_constants"]
+__all__ = ["profile_path", "read_document", "with_constants", "write_document"]
 
 
 def profile_path(name: str) -> Path:
     """Return where a shipped profile lies."""
     return Path(str(resources.files("simulator.costs") / "profiles" / f"{name}.yaml"))
+
+
+def read_document(name: str) -> dict[str, Any]:
+    """Return a shipped profile's file as it is."""
+    import yaml
+
+    found: dict[str, Any] = yaml.safe_load(profile_path(name).read_text("utf-8"))
+    return found
+
+
+def write_document(name: str, document: dict[str, Any]) -> None:
+    """Write a profile's file."""
+    import yaml
+
+    text = yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
+    head = "# Written by `python -m validation.fit --write`; the fit is described under `fitted`.\n"
+    profile_path(name).write_text(head + text, "utf-8")
 
 
 def with_constants(

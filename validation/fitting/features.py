@@ -50,6 +50,9 @@ def neutral(profile: CostProfile) -> CostProfile:
         closing_share=0.0,
         network_extra_s={},
         host_share=1.0,
+        network_channel_Bps={},
+        exchange_share=1.0,
+        switch_level_s=0.0,
         launch_share={},
         alpha_share={},
         chain_share=1.0,
@@ -71,6 +74,8 @@ class _Edge:
     """Constants that cap the rate, bytes/s."""
     share: str
     """Constant that the rate is multiplied with, or empty."""
+    stored: bool = False
+    """On its way through host memory, inside a node."""
     copies: float = 1.0
     """Channels of the library that the edge stands for."""
     alpha_share: str = ""
@@ -80,7 +85,7 @@ class _Edge:
 
     def rate_Bps(self, values: Values) -> float:
         rate = min((values.get(key, 1.0) * limit for key, limit in self.limits), default=np.inf)
-        if self.alpha.startswith("paths.host"):
+        if self.stored:
             rate *= values.get("host.share", 1.0)
         for key in self.caps:
             rate = min(rate, values.get(key, np.inf) * self.copies)
@@ -90,6 +95,7 @@ class _Edge:
         return self.message_bytes / self.rate_Bps(values) if self.message_bytes else 0.0
 
     def latency_s(self, values: Values) -> float:
+        """Return the links' latency and alpha."""
         return self.base_s + self.alpha_s(values)
 
     def alpha_s(self, values: Values) -> float:
@@ -155,19 +161,27 @@ class _Pipeline:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Single:
     waits: bool
+    stored: bool
     loads: tuple[tuple[str, float], ...]
     """(constant, seconds at a constant of 1) of the busiest link of each kind."""
     latencies: tuple[tuple[str, str, float, float], ...]
     """(alpha, the network's, base, seconds of a message at full rate) of each kind of path."""
 
     def time_s(self, values: Values) -> float:
-        wire = max((time / values.get(key, 1.0) for key, time in self.loads), default=0.0)
+        crowd = values.get("exchange.network_share", 1.0)
+        wire = max(
+            (
+                time / values.get(key, 1.0) / (crowd if key.split(".")[1] in NETWORKS else 1.0)
+                for key, time in self.loads
+            ),
+            default=0.0,
+        )
         waiting = values.get("waiting.time", 0.0) if self.waits else 0.0
         tail = max(
             base + values.get(alpha, 0.0) + values.get(network, 0.0) + np.sqrt(waiting * lone)
             for alpha, network, base, lone in self.latencies
         )
-        if any(alpha.startswith("paths.host") for alpha, _, _, _ in self.latencies):
+        if self.stored:
             wire /= values.get("host.share", 1.0)
         return float(wire + tail)
 
@@ -179,6 +193,8 @@ class RowFormula:
     choice: Choice
     levels: tuple[tuple[str, str, float], ...]
     """(alpha of a level, constant it is multiplied with, times)."""
+    base_s: float
+    """Latency of links that a pipeline passes once."""
     launch: str
     """Constant that the launch time is multiplied with."""
     linear: tuple[tuple[str, float], ...]
@@ -193,7 +209,7 @@ class RowFormula:
         rest += sum(
             values.get(key, 0.0) * values.get(share, 1.0) * n for key, share, n in self.levels
         )
-        return values["launch.time"] * values.get(self.launch, 1.0) + rest
+        return self.base_s + values["launch.time"] * values.get(self.launch, 1.0) + rest
 
     def stages_s(self, values: Values) -> float:
         """Return the part of the stages."""
@@ -218,7 +234,7 @@ class RowFormula:
         found |= {key for level in self.levels for key in level[:2]}
         for stage in self.stages:
             if isinstance(stage, _Single):
-                found |= {key for key, _ in stage.loads} | {"host.share"}
+                found |= {key for key, _ in stage.loads} | {"host.share", "exchange.network_share"}
                 found |= {key for name in stage.latencies for key in name[:2]}
                 continue
             edges = (
@@ -229,7 +245,7 @@ class RowFormula:
             for edge in edges:
                 found |= {key for key, _ in edge.limits} | set(edge.caps)
                 found |= {edge.alpha, edge.share, edge.network, edge.alpha_share}
-                if edge.alpha.startswith("paths.host"):
+                if edge.stored:
                     found.add("host.share")
             if isinstance(stage, _Ring):
                 found.add("ring.closing_share")
@@ -293,9 +309,7 @@ def _bare_cluster(case: Case, profile: CostProfile) -> Cluster:
 
 
 class _Extractor:
-    def __init__(
-        self, cluster: Cluster, made: Collective, choice: Choice, group: IntArray
-    ) -> None:
+    def __init__(self, cluster: Cluster, made: Collective, choice: Choice, group: IntArray) -> None:
         self.cluster, self.made, self.choice, self.group = cluster, made, choice, group
         fabric = cluster.fabric
         connections = made.connections
@@ -331,8 +345,10 @@ class _Extractor:
                 stages.append(self._single(stage))
             elif algorithm in PIPELINED:
                 stages.append(self._pipeline(stage))
-            elif (stage.edge_messages == stage.n_steps).all() and stage.n_steps > 0 and (
-                self.made.signature[0] not in ("broadcast", "reduce")
+            elif (
+                (stage.edge_messages == stage.n_steps).all()
+                and stage.n_steps > 0
+                and (self.made.signature[0] not in ("broadcast", "reduce"))
             ):
                 stages.append(self._ring(stage, steps))
             else:
@@ -343,6 +359,7 @@ class _Extractor:
             busiest = int(np.argmax(sends))
             for index in self.kind[connections.src == busiest].tolist():
                 linear.append((f"peers.{PATH_KINDS[index]}", 1.0))
+        base_s = self._base_s() if algorithm in PIPELINED else 0.0
         levels: list[tuple[str, str, float]] = []
         if algorithm in PIPELINED:
             for key, times in self._levels(protocol):
@@ -352,11 +369,27 @@ class _Extractor:
                     linear.append((key, times))
         return RowFormula(
             choice=self.choice,
+            base_s=base_s,
             launch=launch,
             levels=tuple(levels),
             linear=_summed(linear),
             stages=tuple(stages),
         )
+
+    def _base_s(self) -> float:
+        """Return the latency of the links on the way through a pipeline."""
+        connections = self.made.connections
+        src, dst = connections.src, connections.dst
+        links_s = np.asarray(connections.latency_s)  # the neutral profile adds nothing
+        real = (src < self.n) & (dst < self.n)
+        inside = np.zeros(len(src), dtype=bool)
+        inside[real] = self.units[src[real]] == self.units[dst[real]]
+        _, per_unit = np.unique(self.units, return_counts=True)
+        outside = real & ~inside
+        total = 2 * (len(per_unit).bit_length() - 1) * float(links_s[outside].max(initial=0.0))
+        if self.choice.algorithm in SWITCHED:
+            return total + 4 * float(links_s[~real].max(initial=0.0))
+        return total + 2 * float((per_unit.max() - 1) * links_s[inside].max(initial=0.0))
 
     def _levels(self, protocol: str) -> list[tuple[str, float]]:
         connections = self.made.connections
@@ -369,7 +402,10 @@ class _Extractor:
         levels = len(per_unit).bit_length() - 1
         if (real & ~inside).any():
             worst = int(self.kind[real & ~inside].max())
-            found.append((f"levels.{PATH_KINDS[worst]}.{protocol}", 2.0 * levels))
+            name = f"levels.{PATH_KINDS[worst]}.{protocol}"
+            if self.choice.algorithm in SWITCHED:
+                name = "switch.level"
+            found.append((name, 2.0 * levels))
             crossing = self._network_of(int(np.flatnonzero(real & ~inside)[0]))
             if crossing:
                 found.append((crossing, 2.0 * levels))
@@ -391,9 +427,9 @@ class _Extractor:
         """Return the kinds of edges of a stage, and the kind of each edge."""
         connections = self.made.connections
         fabric = self.cluster.fabric
-        payload = np.bincount(
-            stage.connection, stage.edge_bytes, len(connections.src)
-        ).astype(np.float64)
+        payload = np.bincount(stage.connection, stage.edge_bytes, len(connections.src)).astype(
+            np.float64
+        )
         active = payload > 0
         if not active.any():
             active = np.ones(len(payload), dtype=bool)
@@ -406,9 +442,11 @@ class _Extractor:
         # A link's capacity, divided among what crosses it in proportion to its bytes.
         capacity = np.asarray(fabric.capacity_Bps)[connections.link]
         own = connections.weight * np.maximum(relative, 0.02)[self.owner]
-        rate = capacity / np.maximum(load[connections.link], own) * np.maximum(
-            relative, 0.02
-        )[self.owner]
+        rate = (
+            capacity
+            / np.maximum(load[connections.link], own)
+            * np.maximum(relative, 0.02)[self.owner]
+        )
         n_keys = len(self.keys)
         limits = np.full((len(connections.src), n_keys), np.inf)
         np.minimum.at(limits, (self.owner, self.entry_key), rate)
@@ -435,12 +473,14 @@ class _Extractor:
             connection = int(stage.connection[index])
             virtual = max(connections.src[connection], connections.dst[connection]) >= self.n
             path = PATH_KINDS[int(self.kind[connection])]
-            caps = () if virtual or algorithm in EXCHANGES else (
-                f"generations.{self.generation}.channel_GBps.{protocol}",
-            )
+            caps: tuple[str, ...] = ()
+            if not virtual and algorithm not in EXCHANGES:
+                caps = (f"generations.{self.generation}.channel_GBps.{protocol}",)
+                if path == "network":
+                    caps += (f"network_channel_GBps.{protocol}",)
             edges.append(
                 _Edge(
-                    base_s=float(connections.latency_s[connection]),
+                    base_s=float(connections.latency_s[connection]) if alpha else 0.0,
                     alpha=f"paths.{path}.{protocol}" if alpha else "",
                     message_bytes=float(message[index]),
                     limits=tuple(
@@ -450,6 +490,7 @@ class _Extractor:
                     ),
                     caps=caps,
                     copies=self.copies,
+                    stored=path == "host" and self._is_stored(connection),
                     share=f"generations.{self.generation}.switch_share" if virtual else "",
                     alpha_share=f"generations.{self.generation}.alpha_share"
                     if alpha and path == "nvlink"
@@ -458,6 +499,11 @@ class _Extractor:
                 )
             )
         return edges, inverse.ravel()
+
+    def _is_stored(self, connection: int) -> bool:
+        indptr = self.made.connections.indptr
+        places = self.entry_key[indptr[connection] : indptr[connection + 1]]
+        return any(self.keys[place] == "links.memory.efficiency" for place in places.tolist())
 
     def _network_of(self, connection: int) -> str:
         """Return the constant of the kind of network that a connection crosses."""
@@ -559,14 +605,24 @@ class _Extractor:
                 )
             )
         return _Single(
-            waits=protocol in WAITING, loads=tuple(loads), latencies=tuple(tails)
+            waits=protocol in WAITING,
+            stored=any(self._is_stored(i) for i in np.flatnonzero(self.kind == 3)[:1].tolist()),
+            loads=tuple(loads),
+            latencies=tuple(tails),
         )
 
 
 NETWORKS = ("infiniband", "roce", "ethernet", "slingshot", "efa")
 _NVLINK = ("volta", "ampere", "hopper", "blackwell")
-_LIKE = {"kepler": "volta", "pascal": "volta", "turing": "volta", "ada": "ampere",
-         "cdna1": "cdna3", "cdna2": "cdna3", "cdna4": "cdna3"}
+_LIKE = {
+    "kepler": "volta",
+    "pascal": "volta",
+    "turing": "volta",
+    "ada": "ampere",
+    "cdna1": "cdna3",
+    "cdna2": "cdna3",
+    "cdna4": "cdna3",
+}
 
 
 def _like(generation: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
@@ -17,10 +17,26 @@ from simulator.costs.profile import CostProfile, load_profile
 from validation.fitting.cases import Case, cases
 from validation.fitting.features import RowFormula, formula
 
-__all__ = ["Parameter", "Problem", "Row", "build", "parameters", "profile_values", "rows_of"]
+__all__ = [
+    "NOISE",
+    "SOFT",
+    "Parameter",
+    "Problem",
+    "Row",
+    "build",
+    "parameters",
+    "profile_values",
+    "range_of",
+    "rows_of",
+    "solve",
+]
 
 FloatArray = NDArray[np.float64]
 _SCALE = {"us": 1e-6, "GB/s": 1e9, "share": 1.0}
+SOFT = 0.25
+"""Errors beyond this count less (soft L1 in log time)."""
+NOISE = 0.12
+"""What one row is trusted with, in log time; sets the rows against the starts."""
 _MOST_RANKS = 700
 _MOST_EXCHANGE_RANKS = 130
 _MOST_ROWS = 12
@@ -75,6 +91,10 @@ def profile_values(name: str, profile: CostProfile) -> dict[str, float]:
     found["ring.closing_share"] = profile.closing_share
     found["chain.latency_share"] = profile.chain_share
     found["host.share"] = profile.host_share
+    found["switch.level"] = profile.switch_level_s
+    found["exchange.network_share"] = profile.exchange_share
+    for protocol, rate in profile.network_channel_Bps.items():
+        found[f"network_channel_GBps.{protocol}"] = rate
     for kind, time_s in profile.network_extra_s.items():
         found[f"networks.{kind}"] = time_s
     for generation, share in profile.alpha_share.items():
@@ -188,7 +208,8 @@ def rows_of(
     return found
 
 
-def _range_of(size_bytes: int) -> int:
+def range_of(size_bytes: int) -> int:
+    """Return 0 below 1 MiB, 1 below 16 MiB, 2 above."""
     return 0 if size_bytes < 2**20 else 1 if size_bytes < 2**24 else 2
 
 
@@ -211,11 +232,9 @@ class Problem:
         """Return the weight of each row: alike for each set-up and size range."""
         count: dict[tuple[str, int], int] = {}
         for row in self.rows:
-            key = (row.slug, _range_of(row.size_bytes))
+            key = (row.slug, range_of(row.size_bytes))
             count[key] = count.get(key, 0) + 1
-        weight = np.array(
-            [1.0 / count[row.slug, _range_of(row.size_bytes)] for row in self.rows]
-        )
+        weight = np.array([1.0 / count[row.slug, range_of(row.size_bytes)] for row in self.rows])
         # Set-ups of one machine count as their root: many node counts are not many machines.
         machine: dict[str, set[str]] = {}
         for row in self.rows:
@@ -265,30 +284,24 @@ class Problem:
         return result
 
 
-_SOFT = 0.25
-"""Errors beyond this count less (soft L1 in log time)."""
-_NOISE = 0.12
-"""What one row is trusted with, in log time; sets the rows against the starts."""
-
-
 def solve(problem: Problem, *, rounds: int = 12, first: FloatArray | None = None) -> FloatArray:
     """Return the parameters that fit best, by scipy's least squares with a soft L1 loss."""
     from scipy.optimize import least_squares
 
-    scale = np.sqrt(problem.weight) / _NOISE
+    scale = np.sqrt(problem.weight) / NOISE
 
     def soft(errors: FloatArray) -> FloatArray:
         """Return signed roots of the soft L1 loss, so that the starts keep a square loss."""
-        z = (errors / _SOFT) ** 2
+        z = (errors / SOFT) ** 2
         rho = 2.0 * (np.sqrt(1.0 + z) - 1.0)
-        return np.asarray(np.sign(errors) * _SOFT * np.sqrt(rho))
+        return np.asarray(np.sign(errors) * SOFT * np.sqrt(rho))
 
     def soft_slope(errors: FloatArray) -> FloatArray:
-        z = (errors / _SOFT) ** 2
+        z = (errors / SOFT) ** 2
         rho = 2.0 * (np.sqrt(1.0 + z) - 1.0)
         small = z < 1e-8
         root = np.sqrt(np.where(small, 1.0, rho))
-        return np.where(small, 1.0, (np.abs(errors) / _SOFT) / np.sqrt(1.0 + z) / root)
+        return np.where(small, 1.0, (np.abs(errors) / SOFT) / np.sqrt(1.0 + z) / root)
 
     def residuals(theta: FloatArray) -> FloatArray:
         return np.concatenate(
@@ -303,8 +316,14 @@ def solve(problem: Problem, *, rounds: int = 12, first: FloatArray | None = None
     start = problem.start if first is None else first
     start = np.clip(start, problem.low + 1e-6, problem.high - 1e-6)
     found = least_squares(
-        residuals, start, jac=jacobian, bounds=(problem.low, problem.high), max_nfev=rounds,
-        x_scale=problem.sigma, xtol=1e-3, ftol=1e-3,
+        residuals,
+        start,
+        jac=jacobian,
+        bounds=(problem.low, problem.high),
+        max_nfev=rounds,
+        x_scale=problem.sigma,
+        xtol=1e-3,
+        ftol=1e-3,
     )
     return np.asarray(found.x)
 
@@ -313,26 +332,3 @@ def build(profile: str, chosen: Iterable[Case] | None = None, **options: Any) ->
     """Return the problem of a profile's healthy published cases."""
     listed = [case for case in (chosen or cases()) if case.profile == profile]
     return Problem(rows_of(listed, **options), parameters(profile))
-
-
-def by_range(rows: Sequence[Row], errors: FloatArray) -> Mapping[str, tuple[float, float, int]]:
-    """Return (median, p90, set-ups) of the relative error by size range, set-ups weighted alike.
-
-    The error is |predicted − measured| / measured.
-    """
-    found: dict[str, tuple[float, float, int]] = {}
-    relative = np.abs(np.expm1(errors))
-    for index, name in enumerate(("< 1 MiB", "1-16 MiB", ">= 16 MiB")):
-        chosen = [i for i, row in enumerate(rows) if _range_of(row.size_bytes) == index]
-        if not chosen:
-            continue
-        count: dict[str, int] = {}
-        for i in chosen:
-            count[rows[i].slug] = count.get(rows[i].slug, 0) + 1
-        weight = np.array([1.0 / count[rows[i].slug] for i in chosen])
-        values = relative[chosen]
-        order = np.argsort(values)
-        share = np.cumsum(weight[order]) / weight.sum()
-        at = [float(values[order][np.searchsorted(share, q - 1e-9)]) for q in (0.5, 0.9)]
-        found[name] = (at[0], at[1], len(count))
-    return found
