@@ -113,12 +113,20 @@ def _tell(check: Check) -> None:
 def _tell_cause(number: int, found: Explanation) -> None:
     from simulator.verdict.hypotheses import HYPOTHESES
 
-    typer.echo(f"  {number}. {found.hypothesis.cause}: misses it by {_share(found.distance)}")
+    _wrap(f"  {number}. ", f"{found.hypothesis.cause}: misses it by {_share(found.distance)}")
     for text in found.said:
-        typer.echo(f"     the log says: {text}")
-    typer.echo(f"     look at: {found.hypothesis.look}")
+        _wrap("     ", f"the log says: {text}")
+    _wrap("     ", f"look at: {found.hypothesis.look}")
     for name in found.alike:
-        typer.echo(f"     same curve: {HYPOTHESES[name].cause}")
+        _wrap("     ", f"same curve: {HYPOTHESES[name].cause}")
+
+
+def _wrap(head: str, text: str) -> None:
+    """Print a paragraph of 80 columns, indented below its head."""
+    import textwrap
+
+    indent = " " * len(head)
+    typer.echo(textwrap.fill(text, 80, initial_indent=head, subsequent_indent=indent))
 
 
 def _share(distance: float) -> str:

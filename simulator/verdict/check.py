@@ -6,10 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from simulator.importers import MeasuredRow, MeasuredTable
-from simulator.verdict.diagnose import Diagnosis, diagnose, thin_sizes
+from simulator.verdict.diagnose import (
+    MOST_SIZES,
+    MOST_SIZES_LARGE,
+    POOL_RANKS,
+    Diagnosis,
+    diagnose,
+    thin_sizes,
+)
 from simulator.verdict.health import Finding, Health, judge
 from simulator.verdict.predict import PredictedRow, predict_rows
-from simulator.verdict.setup import SetUp
+from simulator.verdict.setup import SetUp, gpu_total
 
 __all__ = ["Check", "check_table", "quickly"]
 
@@ -66,8 +73,10 @@ def check_table(
     quick = quickly(set_up)
     wrong = {row.size_bytes for row in table.rows if _wrong(row)}
     sizes = [row.size_bytes for row in table.rows if _usable(row)]
+    n_gpus = gpu_total(quick.resolve({"collective.op": "barrier"})) or table.n_ranks or 0
+    most = MOST_SIZES_LARGE if n_gpus >= POOL_RANKS else MOST_SIZES
     # Rows with wrong results stay, however the sizes are thinned.
-    rows = predict_rows(quick, table, sizes_bytes={*thin_sizes(sizes), *sorted(wrong)[:1]})
+    rows = predict_rows(quick, table, sizes_bytes={*thin_sizes(sizes, most), *sorted(wrong)[:1]})
     health, findings = judge(rows)
     diagnosis = None
     if health is not Health.HEALTHY:

@@ -9,8 +9,12 @@ machine.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,14 +22,28 @@ import numpy as np
 from simulator.base.errors import CollsimError, RoutingError
 from simulator.importers import MeasuredTable
 from simulator.results.model import Row
-from simulator.verdict.hypotheses import HYPOTHESES, Hypothesis, context_of
+from simulator.verdict.hypotheses import HYPOTHESES, Context, Hypothesis, context_of
 from simulator.verdict.predict import PredictedRow, predict_sizes
 from simulator.verdict.setup import SetUp, call_words
 
-__all__ = ["Diagnosis", "Explanation", "diagnose", "distance", "measured_times", "thin_sizes"]
+__all__ = [
+    "MOST_SIZES",
+    "MOST_SIZES_LARGE",
+    "POOL_RANKS",
+    "Diagnosis",
+    "Explanation",
+    "diagnose",
+    "distance",
+    "measured_times",
+    "thin_sizes",
+]
 
 MOST_SIZES = 12
 """Sizes of a check."""
+MOST_SIZES_LARGE = 8
+"""Sizes of a check of `POOL_RANKS` ranks and more."""
+POOL_RANKS = 64
+"""From here on the faults are simulated by several processes."""
 SMALL_SHARE = 3
 """Of these at most so many below `SMALL_BYTES`, where faults of bandwidth do not show."""
 SMALL_BYTES = 64 << 10
@@ -131,6 +149,7 @@ def diagnose(
     table: MeasuredTable,
     rows: Sequence[PredictedRow],
     *,
+    workers: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Diagnosis:
     """Simulate every fault that the set-up can have and rank those that explain the rows.
@@ -143,6 +162,8 @@ def diagnose(
         The measured table.
     rows
         Its rows with the healthy prediction, thinned.
+    workers
+        Processes for large clusters; None: one per core, 1: this process only.
     on_progress
         Called with (hypotheses done, in all).
     """
@@ -153,16 +174,24 @@ def diagnose(
     context = context_of(set_up.resolve(call_words(table, sizes)), tuple(healthy.values()))
     tried: list[Explanation] = []
     refused: list[tuple[str, str]] = []
-    for number, entry in enumerate(HYPOTHESES.values()):
-        denied = entry.denied and any(re.search(entry.denied, t) for t in set_up.transports)
-        words = None if context is None or denied else entry.words(context)
-        if words is not None and context is not None:
-            try:
-                tried.append(_try(set_up, table, entry, words, measured_s, healthy))
-            except CollsimError as error:
-                refused.append((entry.name, str(error.problems[0].message)))
+    patches = {} if context is None else _patches(set_up, context)
+
+    def take(name: str, found: Explanation | str) -> None:
+        if isinstance(found, str):
+            refused.append((name, found))
+        else:
+            tried.append(found)
         if on_progress is not None:
-            on_progress(number + 1, len(HYPOTHESES))
+            on_progress(len(tried) + len(refused), len(patches))
+
+    inputs = (set_up, table, measured_s, healthy)
+    count = min(workers or os.cpu_count() or 1, len(patches))
+    if count > 1 and (context is not None and context.n_gpus >= POOL_RANKS):
+        for name, found in _pooled(patches, inputs, count):
+            take(name, found)
+    else:
+        for name, words in patches.items():
+            take(name, _try(name, words, *inputs))
     tried.sort(key=lambda found: found.distance)
     return Diagnosis(
         healthy_distance=base,
@@ -180,22 +209,55 @@ def measured_times(rows: Sequence[PredictedRow]) -> dict[int, float]:
     return {size: float(np.exp(np.mean(values))) for size, values in logs.items()}
 
 
+def _patches(set_up: SetUp, context: Context) -> dict[str, Mapping[str, str]]:
+    """Return the patches of the faults that can be on a set-up, by name."""
+    found: dict[str, Mapping[str, str]] = {}
+    for name, entry in HYPOTHESES.items():
+        if entry.denied and any(re.search(entry.denied, text) for text in set_up.transports):
+            continue
+        words = entry.words(context)
+        if words is not None:
+            found[name] = words
+    return found
+
+
+def _pooled(
+    patches: Mapping[str, Mapping[str, str]],
+    inputs: tuple[SetUp, MeasuredTable, Mapping[int, float], Mapping[int, Row]],
+    count: int,
+) -> Iterator[tuple[str, Explanation | str]]:
+    """Generate (name, what was found) from several processes, in order of the names."""
+    # Spawned or forked from one thread, as a sweep does: a held lock must not be copied.
+    methods = multiprocessing.get_all_start_methods()
+    alone = threading.active_count() == 1 and "fork" in methods
+    start = multiprocessing.get_context("fork" if alone else "spawn")
+    with ProcessPoolExecutor(max_workers=count, mp_context=start) as pool:
+        waiting = {name: pool.submit(_try, name, words, *inputs) for name, words in patches.items()}
+        for name, future in waiting.items():
+            yield name, future.result()
+
+
 def _try(
+    name: str,
+    words: Mapping[str, str],
     set_up: SetUp,
     table: MeasuredTable,
-    entry: Hypothesis,
-    words: Mapping[str, str],
     measured_s: Mapping[int, float],
     healthy: Mapping[int, Row],
-) -> Explanation:
+) -> Explanation | str:
+    """Return a hypothesis with its distance, or why it cannot be simulated."""
+    entry = HYPOTHESES[name]
     choices = None if entry.seen else healthy
     sizes = sorted(healthy)
     try:
-        predicted = predict_sizes(set_up, table, sizes, words=words, choices=choices)
-    except RoutingError:
-        # A path that NVLS or a tree needs is gone: rings go through what is left.
-        words = {"collective.algorithm": "ring", **words}
-        predicted = predict_sizes(set_up, table, sizes, words=words)
+        try:
+            predicted = predict_sizes(set_up, table, sizes, words=words, choices=choices)
+        except RoutingError:
+            # A path that NVLS or a tree needs is gone: rings go through what is left.
+            words = {"collective.algorithm": "ring", **words}
+            predicted = predict_sizes(set_up, table, sizes, words=words)
+    except CollsimError as error:
+        return str(error.problems[0].message)
     found, floor_s = distance(measured_s, predicted)
     said = tuple(text for text in set_up.evidence if entry.sign and re.search(entry.sign, text))
     return Explanation(

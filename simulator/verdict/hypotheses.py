@@ -59,6 +59,11 @@ class Context:
         return sum(vertex.kind == "nic" for vertex in self.template.vertices)
 
     @property
+    def n_gpus(self) -> int:
+        """GPUs of the cluster."""
+        return self.nodes * self.gpus_per_node
+
+    @property
     def scale_up(self) -> bool:
         """True when the GPUs of a node are joined by NVLink or xGMI."""
         return any(link.kind in ("nvlink", "xgmi") for link in self.template.links)

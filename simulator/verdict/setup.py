@@ -10,7 +10,7 @@ from simulator.importers import MeasuredTable
 from simulator.scenario.resolve import from_words, load
 from simulator.scenario.resolved import Resolved
 
-__all__ = ["GUESS_HINT", "SetUp", "call_words", "fitted", "refuse_guess"]
+__all__ = ["GUESS_HINT", "SetUp", "call_words", "fitted", "gpu_total", "refuse_guess"]
 
 GUESS_HINT = "a set-up: --node hgx-h100 --nodes 2, or --scenario FILE"
 
@@ -134,7 +134,7 @@ def fitted(set_up: SetUp, table: MeasuredTable) -> SetUp:
     probe = {"collective.op": "barrier"}
     resolved = set_up.resolve(probe)
     if resolved.node is None:
-        return _checked(set_up, table, _gpus(resolved))
+        return _checked(set_up, table, gpu_total(resolved))
     said = {*set_up.words}
     if set_up.file is not None:
         said |= {key for key, origin in resolved.origins.items() if origin != "default"}
@@ -146,10 +146,11 @@ def fitted(set_up: SetUp, table: MeasuredTable) -> SetUp:
         nodes = resolved.nodes or 1
     if "gpus_per_node" not in said and n_ranks < nodes * per_node and n_ranks % nodes == 0:
         set_up = set_up.with_words({"gpus_per_node": str(n_ranks // nodes)})
-    return _checked(set_up, table, _gpus(set_up.resolve(probe)))
+    return _checked(set_up, table, gpu_total(set_up.resolve(probe)))
 
 
-def _gpus(resolved: Resolved) -> int | None:
+def gpu_total(resolved: Resolved) -> int | None:
+    """Return the number of GPUs of a cluster of presets, None for an own topology."""
     if resolved.topology is not None:
         return None
     return sum(group.nodes * (group.gpus_per_node or 0) for group in resolved.node_groups)
