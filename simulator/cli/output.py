@@ -75,8 +75,12 @@ def check_places(files: Files) -> None:
         Every file whose folder is missing or closed, and every unknown kind of picture.
     """
     from simulator.base.errors import Problem, ScenarioError, nearest
-    from simulator.results.plots_style import FORMATS
 
+    formats: tuple[str, ...] = ()
+    if files.plots:  # drawing is slow to import
+        from simulator.results.plots_style import FORMATS
+
+        formats = tuple(FORMATS)
     problems: list[Problem] = []
     for name in (files.csv, files.json, files.markdown, files.trace, *files.plots):
         if name is None:
@@ -92,13 +96,13 @@ def check_places(files: Files) -> None:
             reason = f"the folder {folder} may not be written"
         if reason:
             problems.append(Problem(file=name, message=f"cannot write: {reason}", allowed=allowed))
-        elif name in files.plots and ending not in FORMATS:
+        elif name in files.plots and ending not in formats:
             problems.append(
                 Problem(
                     file=name,
                     message=f"unknown picture format {path.suffix or path.name!r}",
-                    allowed=", ".join(f".{known}" for known in FORMATS),
-                    suggestion=nearest(ending, FORMATS),
+                    allowed=", ".join(f".{known}" for known in formats),
+                    suggestion=nearest(ending, formats),
                 )
             )
     if problems:

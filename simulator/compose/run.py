@@ -140,7 +140,9 @@ class _Runner:
             )
             planned = plan_call(self.cluster, spec, size_bytes, group, choice, self.late_s)
             last = self._simulate(planned, record=self.record and index == len(sizes) - 1)
-            row = self._row(call, group, choice, last.outcome.collectives[0])
+            row = self._row(
+                call, group, choice, last.outcome.collectives[0], planned.collectives()[0]
+            )
             rows.append(row)
             warnings += [text for text in last.outcome.warnings if text not in warnings]
             if on_progress is not None:
@@ -157,12 +159,12 @@ class _Runner:
         planned = plan_jobs(self.cluster, self.resolved)
         done = self._simulate(planned, record=self.record)
         made = {
-            (collective.name, collective.group.tobytes()): planned.calls[id(collective)]
+            (collective.name, collective.group.tobytes()): collective
             for collective in planned.collectives()
         }
         families: dict[tuple[str, str, int, int], list[CollectiveRecord]] = {}
         for found in done.outcome.collectives:
-            call, group, _ = made[found.name, found.group.tobytes()]
+            call, group, _ = planned.calls[id(made[found.name, found.group.tobytes()])]
             job = found.communicator.split(":")[0] if ":" in found.communicator else ""
             family = _NUMBER_AT_END.sub("", found.name)
             key = (job, family, call.size_bytes, len(group))
@@ -170,8 +172,9 @@ class _Runner:
         rows: list[Row] = []
         for (job, family, _, _), records in families.items():
             longest = max(records, key=_duration_s)
-            call, group, choice = made[longest.name, longest.group.tobytes()]
-            row = self._row(call, group, choice, longest)
+            lowered = made[longest.name, longest.group.tobytes()]
+            call, group, choice = planned.calls[id(lowered)]
+            row = self._row(call, group, choice, longest, lowered)
             label = f"{job}: {family}" if job else family
             times = f" ×{len(records)}" if len(records) > 1 else ""
             rows.append(replace(row, variant=label + times))
@@ -240,6 +243,7 @@ class _Runner:
         group: IntArray,
         choice: Choice,
         record: CollectiveRecord,
+        lowered: Collective,
     ) -> Row:
         time_s = self._measured_s(call, record)
         limit_s = bound_s(self.cluster, call, group, algorithm=choice.algorithm)
@@ -249,7 +253,7 @@ class _Runner:
                 f"{record.name}: {window_s} s is below the bandwidth lower bound of {limit_s} s"
             )
         algbw = call.size_bytes / time_s if time_s > 0 else 0.0
-        link, kind = self._binding(call, group, choice, time_s)
+        link, kind = self._binding(lowered, time_s)
         spec_type = self._dtype(call)
         return Row(
             collective=call.collective,
@@ -288,16 +292,14 @@ class _Runner:
         packing = self.cluster.profile.protocols[choice.protocol]
         return min(self.cluster.profile.launch_s + packing.extra_launch_s, time_s)
 
-    def _binding(
-        self, call: Call, group: IntArray, choice: Choice, time_s: float
-    ) -> tuple[str, str]:
+    def _binding(self, lowered: Collective, time_s: float) -> tuple[str, str]:
         """Return name and kind of the call's busiest link; empty where latency binds instead.
 
         Latency binds where even that link works for less than `BINDING_SHARE` of the time.
         """
-        if call.world_size == 1 or time_s <= 0:
+        if len(lowered.group) == 1 or time_s <= 0:
             return "", ""
-        busy_s = link_busy_s(self.cluster, self.cluster.collective(call, group, choice))
+        busy_s = link_busy_s(self.cluster, lowered)
         link = int(np.argmax(busy_s))
         if busy_s[link] < BINDING_SHARE * time_s:
             return "", ""
