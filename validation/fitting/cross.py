@@ -19,7 +19,7 @@ BANDS = (2**12, 2**16, 2**20, 2**24, 2**28, 2**62)
 _COVERAGE = 0.8
 _FLOOR_BYTES = 1024
 """A small message: its time is the floor's."""
-_CALIBRATION_SIGMA = 0.5
+_CALIBRATION_SIGMA = 1.0
 """How far one machine's constants may be from the fitted ones, as a share of the prior's sigma."""
 
 
@@ -45,7 +45,7 @@ def left_out(problem: Problem, theta: FloatArray) -> tuple[FloatArray, dict[str,
         Errors by row, and the parameters without each machine.
     """
     errors, slopes = problem.errors(theta), problem.slopes(theta)
-    trust = problem.weight / NOISE**2 / np.sqrt(1.0 + (errors / SOFT) ** 2)
+    trust = problem.weight / NOISE**2 / (1.0 + (errors / SOFT) ** 2)
     prior = np.diag(problem.sigma**-2)
     pull = prior @ (theta - problem.start)
     machines = np.array([row.machine for row in problem.rows])
