@@ -20,6 +20,8 @@ def command(
     yaml: Annotated[bool, typer.Option("--yaml", help="As a scenario file again.")] = False,
 ) -> None:
     """Print the resolved scenario."""
+    from textwrap import wrap
+
     from simulator.cli.output import warn
     from simulator.scenario.dump import describe, dump
     from simulator.scenario.resolve import load
@@ -37,4 +39,7 @@ def command(
         width = max(len(key) for key, _, _ in rows)
         value_width = min(40, max(len(value) for _, value, _ in rows))
         for key, value, origin in rows:
-            typer.echo(f"{key:<{width}}  {value:<{value_width}}  {origin}")
+            first, *more = wrap(value, value_width) or [""]
+            typer.echo(f"{key:<{width}}  {first:<{value_width}}  {origin}")
+            for line in more:
+                typer.echo(f"{'':<{width}}  {line}")
