@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.base.errors import CollsimError, RoutingError, ScheduleError
+from simulator.base.errors import CollsimError, RoutingError, ScenarioError, ScheduleError
 from simulator.collectives.call import Call
 from simulator.compose.believe import ALGORITHM_NAMES, believe
 from simulator.compose.cluster import Choice, Cluster

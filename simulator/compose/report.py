@@ -72,7 +72,7 @@ def link_busy_s(cluster: Cluster, collective: Collective) -> NDArray[np.float64]
         connections.link,
         weights=connections.weight * payload[owner],
         minlength=len(cluster.fabric.capacity_Bps),
-    )
+    ).astype(np.float64)
     for stage in collective.stages:
         if stage.wire_bytes is not None:
             wire = wire + stage.wire_bytes

@@ -5,10 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.context import BaseContext
 
@@ -97,21 +99,48 @@ def _run_pool(
     count: int,
     on_progress: OnProgress | None,
 ) -> None:
-    pool = ProcessPoolExecutor(max_workers=count, mp_context=_context())
-    try:
+    pool = ProcessPoolExecutor(
+        max_workers=count, mp_context=_context(), initializer=_leave_interrupts_to_the_parent
+    )
+    with _interrupts() as interrupted:
         waiting: dict[Future[RunResult], int] = {
             pool.submit(run_resolved, variant, record=record): index
             for index, variant in enumerate(variants)
             if index not in done
         }
-        while waiting:
-            finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in finished:
-                done[waiting.pop(future)] = future.result()
-                if on_progress is not None:
-                    on_progress(len(done), len(variants))
+        try:
+            while waiting and not interrupted.is_set():
+                finished, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    done[waiting.pop(future)] = future.result()
+                    if on_progress is not None:
+                        on_progress(len(done), len(variants))
+        finally:
+            workers = list((pool._processes or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
+            if waiting:
+                for worker in workers:
+                    worker.terminate()
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Note Ctrl-C in an event: raised inside a lock of the pool it would leave the lock taken."""
+    seen = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: seen.set())
+    try:
+        yield seen
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        signal.signal(signal.SIGINT, before)
 
 
 def _context() -> BaseContext:
