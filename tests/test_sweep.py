@@ -104,7 +104,6 @@ def test_ctrl_c_in_a_pool_keeps_what_is_done(
     assert part.warnings[0].startswith("interrupted: ")
 
 
-@pytest.mark.xfail(strict=True, reason="one variant over sizes gives up its rows")
 def test_ctrl_c_keeps_the_sizes_of_one_variant():
     scenarios = loads(
         "schema_version: 1\nnode: 4xH100\n"

@@ -71,6 +71,9 @@ def _believed(
         if algorithm == "auto" and protocol == "auto":
             raise
         return None
+    if algorithm not in ("auto", belief.algorithm):
+        # NCCL takes a ring where it cannot do what was asked for; the schedule says why not.
+        return None
     plan = belief.plan
     count = channels or plan.n_channels
     streams = count * (plan.chunks_per_loop if belief.algorithm.startswith("nvls") else 1)

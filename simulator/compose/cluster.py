@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.base.errors import Problem, ScheduleError, unknown_name
+from simulator.base.errors import Problem, ScheduleError, TopologyError, unknown_name
 from simulator.collectives.call import Call, Layout
 from simulator.collectives.registry import get_algorithm
 from simulator.collectives.schedule import Schedule
@@ -80,6 +80,17 @@ class Cluster:
     def group_nodes(self, group: IntArray) -> int:
         """Return how many nodes a group of global ranks touches."""
         return len(np.unique(self.fabric.node_of_gpu[group]))
+
+    def placement(self, group: IntArray) -> bytes:
+        """Return what a choice depends on: kinds of nodes, GPUs in them, who shares a node.
+
+        Groups of one placement are carried out alike.
+        """
+        node = np.asarray(self.fabric.node_of_gpu)[group]
+        kind = np.asarray(self.fabric.template_of_node)[node]
+        local = np.asarray(self.fabric.local_of_gpu)[group]
+        _, together = np.unique(node, return_inverse=True)
+        return np.stack([kind, local, together]).tobytes()
 
     def layout(self, group: IntArray, n_channels: int, pipeline_bytes: int = 512 * 1024) -> Layout:
         """Return where the ranks of a group sit and the orders of its rings and chains."""
@@ -153,7 +164,11 @@ class Cluster:
         key = group.tobytes()
         if key not in self._inputs:
             version, environment = environment_of(self.profile.environment, self.profile.version)
-            self._inputs[key] = tuning_input(self.fabric, group, version, environment)
+            try:
+                self._inputs[key] = tuning_input(self.fabric, group, version, environment)
+            except TopologyError:
+                # An own topology without CPUs: the library's search has nothing to stand on.
+                self._inputs[key] = None
         return self._inputs[key]
 
     def most_channels(self, group: IntArray) -> int:

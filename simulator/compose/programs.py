@@ -93,7 +93,7 @@ class _Planner:
         fixed = (spec.algorithm, spec.protocol, spec.channels)
         what = (call.collective, call.size_bytes, call.root, call.element_bytes, *fixed)
         counts = b"" if call.counts_bytes is None else call.counts_bytes.tobytes()
-        shape = (what, counts, len(group), self.cluster.group_nodes(group))
+        shape = (what, counts, self.cluster.placement(group))
         if shape not in self.chosen:
             self.chosen[shape] = choose(
                 self.cluster,
@@ -272,14 +272,14 @@ def _by_lateness(ranks: IntArray, late_s: FloatArray) -> Iterator[tuple[float, I
         yield float(value), ranks[late_s[ranks] == value]
 
 
-def _groups(cluster: Cluster, word: Any, members: IntArray, ranks: IntArray) -> list[IntArray]:
-    """Return the groups of a call that the given ranks of a job take part in."""
+def _groups(cluster: Cluster, word: Any, members: IntArray) -> dict[int, IntArray]:
+    """Return all groups of a job that a word means, by number of node or rail."""
     if word == "world":
-        return [members]
+        return {0: members}
     if word in ("node", "rail"):
         owner = cluster.fabric.node_of_gpu if word == "node" else cluster.fabric.local_of_gpu
-        return [members[owner[members] == value] for value in np.unique(owner[ranks])]
-    return [members[np.asarray(word, dtype=np.int64)]]
+        return {int(value): members[owner[members] == value] for value in np.unique(owner[members])}
+    return {0: members[np.asarray(word, dtype=np.int64)]}
 
 
 def _flat(operations: Iterable[Any]) -> Iterator[Any]:
@@ -306,11 +306,11 @@ def _expand(
     for operation in flat:
         if isinstance(operation, CallOp) and operation.group not in words:
             words.append(operation.group)
-    groups = [_groups(planner.cluster, word, members, ranks) for word in words]
+    groups = [_groups(planner.cluster, word, members) for word in words]
     belongs = np.full((len(words) + 1, len(ranks)), -1, dtype=np.int64)
     for row, found in enumerate(groups):
-        for index, group in enumerate(found):
-            belongs[row, np.isin(ranks, group)] = index
+        for number, group in found.items():
+            belongs[row, np.isin(ranks, group)] = number
     belongs[-1] = np.unique(late_s[ranks], return_inverse=True)[1]
     classes, inverse = np.unique(belongs, axis=1, return_inverse=True)
     programs: list[Program] = []

@@ -128,25 +128,29 @@ class _Runner:
         rows: list[Row] = []
         last: _Simulated | None = None
         warnings: list[str] = []
-        for index, size_bytes in enumerate(sizes):
-            call = call_of(spec, len(group), size_bytes)
-            choice = choose(
-                self.cluster,
-                call,
-                group,
-                algorithm=spec.algorithm,
-                protocol=spec.protocol,
-                channels=spec.channels,
-            )
-            planned = plan_call(self.cluster, spec, size_bytes, group, choice, self.late_s)
-            last = self._simulate(planned, record=self.record and index == len(sizes) - 1)
-            row = self._row(
-                call, group, choice, last.outcome.collectives[0], planned.collectives()[0]
-            )
-            rows.append(row)
-            warnings += [text for text in last.outcome.warnings if text not in warnings]
-            if on_progress is not None:
-                on_progress(index + 1, len(sizes))
+        try:
+            for index, size_bytes in enumerate(sizes):
+                call = call_of(spec, len(group), size_bytes)
+                choice = choose(
+                    self.cluster,
+                    call,
+                    group,
+                    algorithm=spec.algorithm,
+                    protocol=spec.protocol,
+                    channels=spec.channels,
+                )
+                planned = plan_call(self.cluster, spec, size_bytes, group, choice, self.late_s)
+                done = self._simulate(planned, record=self.record and index == len(sizes) - 1)
+                record, lowered = done.outcome.collectives[0], planned.collectives()[0]
+                rows.append(self._row(call, group, choice, record, lowered))
+                last = done
+                warnings += [text for text in done.outcome.warnings if text not in warnings]
+                if on_progress is not None:
+                    on_progress(index + 1, len(sizes))
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            warnings.insert(0, f"interrupted: {len(rows)} of {len(sizes)} sizes are done")
         assert last is not None
         title = f"{spec.op} on {self._where(group)}"
         return self._result(title, rows, last, warnings=warnings, notes=[])

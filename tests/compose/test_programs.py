@@ -70,7 +70,6 @@ def test_groups_of_nodes():
         assert rank in calls_of(program)[0][2]
 
 
-@pytest.mark.xfail(strict=True, reason="communicators are numbered within a program's own ranks")
 def test_programs_of_parts_of_a_node_meet_in_its_call():
     text = "".join(
         f"- {{ranks: '{ranks}', do: [{call('node')}]}}\n" for ranks in ("0-1,4-5", "2-3", "6-7")
@@ -250,7 +249,6 @@ def test_overlap_hides_communication_and_its_absence_does_not():
     assert last["yes"] == pytest.approx(16e-3 + each, rel=1e-6)
 
 
-@pytest.mark.xfail(strict=True, reason="choices are kept by the shape of a group, not its nodes")
 def test_groups_on_unlike_nodes_choose_for_themselves():
     # H100 nodes have switches that reduce, A100 nodes do not: what is best on the one may not
     # exist on the other.
