@@ -65,11 +65,14 @@ def bulk_exchange(
     dst = (src + np.tile(np.arange(1, n), n)) % n
     share = profile.protocols[protocol].payload_share
     payload = router.load(vertex[src], vertex[dst], each_bytes)
-    wire = payload / (lowering.link_efficiency * share)
+    wire = payload / (lowering.link_efficiency * share * lowering.exchange_share())
     del src, dst
-    # One rank's peers stand for everybody's: exchanges have the same kinds of paths from all.
-    others = vertex[1:]
-    costs = lowering.pair_costs(np.full(n - 1, vertex[0]), others, protocol, router)
+    # The ranks of one node stand for everybody: exchanges have the same kinds of paths from all.
+    node = np.asarray(fabric.node_of_gpu)[group]
+    few = np.flatnonzero(node == node[0])
+    first, second = np.repeat(few, n - 1), (few[:, None] + np.arange(1, n)).ravel() % n
+    costs = lowering.pair_costs(vertex[first], vertex[second], protocol, router)
+    costs = lowering.crowded(costs)
     latency_s = costs.latency_s
     if protocol in WAITING:
         latency_s = latency_s + np.sqrt(profile.waiting_s * each_bytes / costs.rate_Bps)
@@ -102,7 +105,6 @@ def bulk_exchange(
         n_slots=n,
         connections=connections,
         stages=(stage,),
-        launch_s=profile.launch_s
-        + profile.protocols[protocol].extra_launch_s
-        + float(per_peer[costs.path_kind].sum()),
+        launch_s=lowering.launch_s(group, protocol)
+        + float(per_peer[costs.path_kind[: n - 1]].sum()),
     )

@@ -109,7 +109,6 @@ class Lowering:
         copies
             How many equal channels of the library each channel of the schedule stands for.
         """
-        packing = self.profile.protocols[protocol]
         connections, inverse, start_s = self._connections(
             schedule, group, protocol, router or self.router, copies
         )
@@ -136,11 +135,14 @@ class Lowering:
             n_slots=schedule.world_size + len(schedule.virtual),
             connections=connections,
             stages=tuple(stages),
-            launch_s=self.profile.launch_s
-            * self.profile.launch_share.get(self._generation_of(group), 1.0)
-            + packing.extra_launch_s
-            + start_s,
+            launch_s=self.launch_s(group, protocol) + start_s,
         )
+
+    def launch_s(self, group: IntArray, protocol: str) -> float:
+        """Return the time from a call to its first send, without what the peers cost."""
+        profile = self.profile
+        share = profile.launch_share.get(self._generation_of(group), 1.0)
+        return profile.launch_s * share + profile.protocols[protocol].extra_launch_s
 
     def path_kinds(self, link: IntArray, indptr: IntArray) -> IntArray:
         """Return the kind of each path by its weakest part, as index into `PATH_KINDS`.
@@ -206,8 +208,7 @@ class Lowering:
     def _connections(
         self, schedule: Schedule, group: IntArray, protocol: str, router: Router, copies: float
     ) -> tuple[Connections, IntArray, float]:
-        """Return the connections, for each edge of all stages in order its connection, and the
-        time to be added to the launch."""
+        """Return the connections, each edge's connection, and what the launch takes longer."""
         slots = schedule.world_size + len(schedule.virtual)
         stages = schedule.stages
         empty = np.zeros(0, dtype=np.int64)
@@ -225,7 +226,7 @@ class Lowering:
         latency_s, start_s = self._alphas(schedule, group, protocol, costs, pairs, slots)
         costs = replace(costs, latency_s=latency_s)
         if schedule.algorithm in EXCHANGES and self.profile.exchange_share < 1.0:
-            costs = self._crowded(costs)
+            costs = self.crowded(costs)
         if not self.profile.per_channel:
             return (
                 self._build(pairs, slots, np.arange(len(pairs)), costs, _no_cap(len(pairs))),
@@ -260,15 +261,19 @@ class Lowering:
             built = replace(built, latency_s=built.latency_s + waits_s)
         return built, inverse, start_s
 
-    def _crowded(self, costs: PairCosts) -> PairCosts:
+    def crowded(self, costs: PairCosts) -> PairCosts:
         """Return the costs of an exchange: many flows into each port leave it less than one."""
         routes = costs.routes
-        kinds = np.asarray(self.fabric.link_kind)[routes.link]
-        network = np.isin(kinds, [LINK_KINDS.index(kind) for kind in _NETWORK_KINDS])
-        weight = np.where(network, costs.weight / self.profile.exchange_share, costs.weight)
+        weight = costs.weight / self.exchange_share()[routes.link]
         per_link = self.fabric.capacity_Bps[routes.link] / weight
         rate = np.minimum.reduceat(per_link, routes.indptr[:-1]) if len(per_link) else per_link
         return replace(costs, weight=weight, rate_Bps=rate)
+
+    def exchange_share(self) -> FloatArray:
+        """Return the share of its rate that each link keeps in an exchange, shape (links,)."""
+        kinds = np.asarray(self.fabric.link_kind)
+        network = np.isin(kinds, [LINK_KINDS.index(kind) for kind in _NETWORK_KINDS])
+        return np.where(network, self.profile.exchange_share, 1.0)
 
     def _closing_s(self, schedule: Schedule, group: IntArray, protocol: str) -> float:
         """Return the time of a ring's last operation, in which nothing is sent."""
