@@ -193,8 +193,10 @@ class _Runner:
     def _simulate(self, planned: Planned, *, record: bool) -> _Simulated:
         engine = self.resolved.engine
         level = cast("Level", engine.level)
-        if level == "auto" and self.resolved.kind == "steps" and not self.jitter:
-            # A training step makes hundreds of calls, of which each lasts for many messages.
+        # Training steps make hundreds of calls, of which each lasts for many messages; and the
+        # constants of a library are fitted at the folded level, so they hold there.
+        folds = self.resolved.kind == "steps" or self.cluster.profile.per_channel
+        if level == "auto" and folds and not self.jitter and not record:
             level = "folded"
         if any(stage.wire_bytes is not None for c in planned.collectives() for stage in c.stages):
             level = "folded"

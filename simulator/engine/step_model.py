@@ -34,6 +34,10 @@ capacity, which is the same where flows are alike."""
 _SAME_PACE = 1e-9
 _WINDOW = 16
 """Repetitions over which a pace is averaged where it does not become constant at once."""
+_LARGE_EDGES = 50_000
+_SAMPLES = 12
+"""While a pipeline of at least `_LARGE_EDGES` fills and drains, its rates are found at so many of
+its steps instead of at each; on 32 to 256 ranks that changes its time by up to 6 %."""
 _PIPELINE_STEPS = 16
 """Stages of fewer steps are not looked at for a pipeline's steady state."""
 _RELAX_ROUNDS = 5
@@ -90,6 +94,13 @@ class StepModel:
         stage = plan.stage
         timer = StageTimer(index=0, plan=plan, state=state, rate_Bps=rate_Bps[plan.connection])
         duty = self._duty(plan, rate_Bps)
+        steady = len(plan.all_edges) >= _LARGE_EDGES and stage.n_steps >= _PIPELINE_STEPS
+        if steady:
+            middle = self._crowd(plan, stage.messages(stage.n_steps // 2), rate_Bps)
+            if middle is not None and duty is not None:
+                timer.rate_Bps[middle.edges] = middle.thinned(duty[middle.rows])
+            elif middle is not None:
+                timer.rate_Bps[middle.edges] = middle.together(exact=True)
         before: Messages | None = None
         pace: _Pace | None = None
         step = 0
@@ -97,7 +108,8 @@ class StepModel:
             messages = stage.messages(step)
             timer_step, step = step, step + 1
             if before is None or not _same(messages, before):
-                crowd = self._crowd(plan, messages, rate_Bps)
+                skips = steady and timer_step % -(-stage.n_steps // _SAMPLES)
+                crowd = None if skips else self._crowd(plan, messages, rate_Bps)
                 if crowd is not None and duty is not None:
                     timer.rate_Bps[crowd.edges] = crowd.thinned(duty[crowd.rows])
                 elif crowd is not None:

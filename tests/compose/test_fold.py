@@ -63,4 +63,5 @@ def test_the_fold_takes_as_long(
         simulator.compose.cluster, "distinct_channels", lambda layout, _name: (layout, 1.0)
     )
     # Chunk borders fall elsewhere when fewer channels share a small buffer.
-    assert folded_s == pytest.approx(lone_time_s(cluster, call, group, choice), rel=3e-3)
+    within = 3e-3 if size >= 2**20 else 1e-2
+    assert folded_s == pytest.approx(lone_time_s(cluster, call, group, choice), rel=within)
