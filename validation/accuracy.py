@@ -34,8 +34,8 @@ TARGETS = {
 }
 """Medians aimed at."""
 REASONS = {
-    "dgx2": "collectives other than all_reduce in NCCL 2.5 of one process over 12 GPUs; the source's "
-    "size convention is not certain",
+    "dgx2": "collectives other than all_reduce in NCCL 2.5 of one process over 12 GPUs; the "
+    "source's size convention is not certain",
     "gcp-a4": "cloud network far from its plateau below 1 GiB; the cause is not in the source",
     "gcp-a3": "GPUDirect-TCPX: start-up of its receive threads is not modelled",
     "k80": "two GPU dies share one PCIe slot and PCIe switch; the preset's switch is assumed",
@@ -81,8 +81,8 @@ def document(parts: dict[str, tuple[Graded, list[Case]]]) -> str:
         "",
         "* **zero-shot**: from the names of the parts.",
         "* **floor known**: one small message's time of the table is given (and not scored).",
-        "* **calibrated**: one sweep of the machine is given; its other tables are scored, or every",
-        "  second size where there is one table only.",
+        "* **calibrated**: one sweep of the machine is given; its other tables are scored, or",
+        "  every second size where there is one table only.",
         "",
     ]
     for profile, (graded, chosen) in parts.items():

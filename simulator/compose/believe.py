@@ -302,11 +302,8 @@ def _cards(template: NodeTemplate) -> dict[str, str]:
     gpus = sum(vertex.kind == "gpu" for vertex in template.vertices)
     if len(nics) <= gpus:
         return {}
-    parent: dict[str, str] = {}
-    for link in template.links:
-        for nic, other in ((link.a, link.b), (link.b, link.a)):
-            if nic in nics:
-                parent[nic] = other
+    ends = [(link.a, link.b) for link in template.links]
+    parent = {nic: other for a, b in ends for nic, other in ((a, b), (b, a)) if nic in nics}
     per_gpu = len(nics) // max(gpus, 1)
     cards: dict[str, str] = {}
     filled: dict[str, list[str]] = {}

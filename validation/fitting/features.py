@@ -357,8 +357,8 @@ class _Extractor:
             connections = self.made.connections
             sends = np.bincount(connections.src, minlength=self.n)
             busiest = int(np.argmax(sends))
-            for index in self.kind[connections.src == busiest].tolist():
-                linear.append((f"peers.{PATH_KINDS[index]}", 1.0))
+            peers = self.kind[connections.src == busiest].tolist()
+            linear += [(f"peers.{PATH_KINDS[index]}", 1.0) for index in peers]
         base_s = self._base_s() if algorithm in PIPELINED else 0.0
         levels: list[tuple[str, str, float]] = []
         if algorithm in PIPELINED:
