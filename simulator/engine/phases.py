@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simulator.engine.maxmin import max_min_rates
 from simulator.engine.ring_time import Ring
 from simulator.engine.ring_wave import cycles_of, followers
-from simulator.engine.routes import alone_rates, link_demand
+from simulator.engine.routes import alone_rates, entries_of, link_demand
 from simulator.engine.step_model import StepModel
 from simulator.engine.traffic import Collective, Connections, StageTraffic
 
@@ -20,6 +20,12 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+_DUTY_ROUNDS = 6
+_TOGETHER = 0.25
+"""Part of what is not duty in which messages of one rank meet all the same; chosen so that rings
+of several channels in nodes of eight come within 3 % of message by message."""
+_NEAR_BOUND = 1.01
+"""A ring this close to its busiest link's time is left as it is."""
 _END_CLASSES = 16
 """A phase lets its ranks go at no more than this many moments; in between, at the next."""
 
@@ -173,7 +179,7 @@ def _phase(collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatA
                 latency_s=np.asarray(connections.latency_s)[first.connection],
                 n_steps=sum(stage.n_steps for stage in members),
             )
-            rate_Bps = _shared_rates(connections, rate_Bps, active, capacity_Bps)
+            rate_Bps = _ring_rates(model, connections, rate_Bps, payload, capacity_Bps)
         else:
             model = StepModel(collective, stages, capacity_Bps)
         rate_Bps = np.where(active, rate_Bps, np.inf)
@@ -233,24 +239,65 @@ def _folded_route(
     )
 
 
-def _shared_rates(
-    connections: Connections, lone_Bps: FloatArray, active: BoolArray, capacity_Bps: FloatArray
+def _ring_rates(
+    ring: Ring,
+    connections: Connections,
+    lone_Bps: FloatArray,
+    payload: FloatArray,
+    capacity_Bps: FloatArray,
 ) -> FloatArray:
-    """Return the connections' max-min rates when all active ones send at once."""
-    demand = link_demand(connections, lone_Bps, np.flatnonzero(active), len(capacity_Bps))
-    if (demand <= capacity_Bps * (1 + 1e-9)).all():
+    """Return the rates of a ring's connections when they share links with each other.
+
+    Notes
+    -----
+    First their max-min rates with all on the wire at once.  If the ring is then slower than its
+    busiest link allows, its connections rest for a part of each step, and a link is shared with
+    another only while that one is on the wire (its duty): rates, pace and duties are iterated to
+    a fixed point, as mean-value analysis does for closed queueing networks [1]_.
+
+    References
+    ----------
+    .. [1] P. Schweitzer, "Approximate analysis of multiclass closed networks of queues", 1979.
+    """
+    rows = np.flatnonzero(payload)
+    entry, counts = entries_of(connections, rows)
+    link, owner = connections.link[entry], np.repeat(np.arange(len(rows)), counts)
+    finite_Bps = np.where(np.isfinite(lone_Bps[rows]), lone_Bps[rows], 0.0)
+    asked = connections.weight[entry] * finite_Bps[owner] / capacity_Bps[link]
+
+    def load(by_entry: FloatArray) -> FloatArray:
+        return np.bincount(link, by_entry, len(capacity_Bps)).astype(np.float64)[link]
+
+    if (load(asked) <= 1 + 1e-9).all():
         return lone_Bps
-    counts = np.diff(connections.indptr)
-    keep = np.repeat(active, counts)
-    rate = lone_Bps.copy()
-    rate[active] = max_min_rates(
-        np.concatenate(([0], np.cumsum(counts[active]))),
-        connections.link[keep],
-        connections.weight[keep],
+    rate_Bps = lone_Bps.copy()
+    rate_Bps[rows] = max_min_rates(
+        np.concatenate(([0], np.cumsum(counts))),
+        link,
+        connections.weight[entry],
         capacity_Bps,
-        connections.max_rate_Bps[active],
+        connections.max_rate_Bps[rows],
     )
-    return rate
+    n_slots = int(connections.src.max()) + 1
+    _, together = np.unique(link * n_slots + connections.src[rows][owner], return_inverse=True)
+    turn_s = payload[rows] / ring.n_steps / lone_Bps[rows]
+    bound_s = float(load(asked * turn_s[owner]).max())
+    duty = np.ones(len(rows))
+    for round_ in range(_DUTY_ROUNDS):
+        pace_s = ring.duration_s(rate_Bps) / ring.n_steps
+        if round_ == 0 and pace_s <= _NEAR_BOUND * bound_s:
+            break
+        now = np.minimum(turn_s * lone_Bps[rows] / rate_Bps[rows] / max(pace_s, bound_s), 1.0)
+        duty = now if round_ == 0 else 0.5 * (duty + now)
+        thinned = asked * duty[owner]
+        # A connection is always on the wire when its own message is; those of one rank, which
+        # begin together in part, meet a little more often than their duties say.
+        rest = asked - thinned
+        more = np.bincount(together, rest).astype(np.float64)[together]
+        stretch = np.ones(len(rows))
+        np.maximum.at(stretch, owner, load(thinned) + rest + _TOGETHER * (more - rest))
+        rate_Bps[rows] = lone_Bps[rows] / stretch
+    return rate_Bps
 
 
 def _lanes(collective: Collective, stage: StageTraffic) -> tuple[IntArray, IntArray]:
