@@ -37,6 +37,7 @@ SOFT = 0.15
 """Errors beyond this count ever less (Cauchy loss in log time)."""
 NOISE = 0.12
 """What one row is trusted with, in log time; sets the rows against the starts."""
+_WIDE = 0.8
 _MOST_RANKS = 700
 _MOST_EXCHANGE_RANKS = 130
 _MOST_ROWS = 9
@@ -284,21 +285,49 @@ class Problem:
         return result
 
 
-def solve(problem: Problem, *, rounds: int = 12, first: FloatArray | None = None) -> FloatArray:
-    """Return the parameters that fit best, by scipy's least squares with a Cauchy loss."""
+def solve(
+    problem: Problem,
+    *,
+    rounds: int = 12,
+    first: FloatArray | None = None,
+    trusted: bool = False,
+) -> FloatArray:
+    """Return the parameters that fit best, by scipy's least squares with a Cauchy loss.
+
+    First with a wide loss, in which no row is far off yet, then with the narrow one.
+
+    Parameters
+    ----------
+    problem
+        Rows and parameters.
+    rounds
+        Most evaluations of each of the two.
+    first
+        Where to start; None: at the parameters' starts.
+    trusted
+        The rows are of one machine and none of them is to be doubted: the wide loss only.
+    """
+    start = problem.start if first is None else first
+    wide = _solve(problem, start, _WIDE, rounds)
+    if trusted:
+        return wide
+    return _solve(problem, wide, SOFT, rounds)
+
+
+def _solve(problem: Problem, start: FloatArray, width: float, rounds: int) -> FloatArray:
     from scipy.optimize import least_squares
 
     scale = np.sqrt(problem.weight) / NOISE
 
     def soft(errors: FloatArray) -> FloatArray:
         """Return signed roots of the Cauchy loss, so that the starts keep a square loss."""
-        return np.asarray(np.sign(errors) * SOFT * np.sqrt(np.log1p((errors / SOFT) ** 2)))
+        return np.asarray(np.sign(errors) * width * np.sqrt(np.log1p((errors / width) ** 2)))
 
     def soft_slope(errors: FloatArray) -> FloatArray:
-        z = (errors / SOFT) ** 2
+        z = (errors / width) ** 2
         small = z < 1e-8
         root = np.sqrt(np.where(small, 1.0, np.log1p(z)))
-        slope = np.abs(errors) / SOFT / (1.0 + z) / root
+        slope = np.abs(errors) / width / (1.0 + z) / root
         return np.asarray(np.where(small, 1.0, slope))
 
     def residuals(theta: FloatArray) -> FloatArray:
@@ -311,7 +340,6 @@ def solve(problem: Problem, *, rounds: int = 12, first: FloatArray | None = None
         rows = (scale * soft_slope(errors))[:, None] * problem.slopes(theta)
         return np.vstack([rows, np.diag(1.0 / problem.sigma)])
 
-    start = problem.start if first is None else first
     start = np.clip(start, problem.low + 1e-6, problem.high - 1e-6)
     found = least_squares(
         residuals,
