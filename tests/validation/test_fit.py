@@ -52,8 +52,8 @@ def case(**changes: object) -> Case:
         ("hgx-h100", 2, "all_to_all", 0.005),
         ("hgx-h100", 1, "broadcast", 0.005),
         # Links that unequal connections share: evenly in the formula, max-min fair in the engine.
-        ("hgx-h100", 2, "reduce_scatter", 0.08),
-        ("pcie-rtx4090-8", 1, "all_reduce", 0.08),
+        ("hgx-h100", 2, "reduce_scatter", 0.15),
+        ("pcie-rtx4090-8", 1, "all_reduce", 0.15),
     ],
 )
 def test_formula_is_the_folded_engine(
@@ -103,7 +103,7 @@ def test_constants_that_made_the_times_are_found_back() -> None:
     for row in rows:
         assert row.formula.time_s(found) == pytest.approx(row.measured_s, rel=0.03)
     assert found["generations.ampere.links.nvlink"] == pytest.approx(
-        truth["generations.ampere.links.nvlink"], rel=0.03
+        truth["generations.ampere.links.nvlink"], rel=0.05
     )
 
 
