@@ -17,7 +17,6 @@ from simulator.results.model import RunResult
 from simulator.scenario.resolve import from_words, loads
 
 # Zero-byte messages among others: their rate is 0 · inf before it is put aside.
-pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in multiply")
 
 # -- closed forms ------------------------------------------------------------------------------
 #

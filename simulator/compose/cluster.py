@@ -139,6 +139,10 @@ class Cluster:
             return None
         if not ring.channels or not tree.channels:
             return None
+        near = heads(self.template_of(int(group[0])), tuple(int(i) for i in local[:per_node]))
+        if n_nodes > 1 and len(ring.channels) < len(set(near)):
+            # Its rings name NICs that are not the nearest to their GPUs; routes take the nearest.
+            return None
         return Layout(
             world_size=len(group),
             nodes=np.repeat(np.arange(n_nodes), per_node),

@@ -306,6 +306,9 @@ class _Runner:
         if len(lowered.group) == 1 or time_s <= 0:
             return "", ""
         busy_s = link_busy_s(self.cluster, lowered)
+        for change in self.changes:
+            if 0 < change.factor < 1:
+                busy_s[change.link] /= change.factor
         link = int(np.argmax(busy_s))
         if busy_s[link] < BINDING_SHARE * time_s:
             return "", ""

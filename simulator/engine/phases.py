@@ -167,7 +167,8 @@ def _phase(collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatA
     if len(members) == 1 and first.n_steps <= 1:
         moving = first.connection[first.edge_messages > 0]
         tail_s = float(connections.latency_s[moving].max(initial=0.0))
-        rate_Bps = np.where(active, alone * payload / max(amount, 1e-300), np.inf)
+        rate_Bps = np.full(len(payload), np.inf)
+        rate_Bps[active] = alone * payload[active] / amount if amount else np.inf
     else:
         rate_Bps = alone_rates(connections, capacity_Bps)
         after = _ring_order(collective, first) if first.n_steps > 1 else None

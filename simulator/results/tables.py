@@ -25,7 +25,7 @@ def _bandwidth(rate_Bps: float) -> str:
     value = rate_Bps / 1e9
     if 0 < value < 0.0005:
         return "<0.001"
-    return f"{value:.3f}" if value < 1 else f"{value:.1f}" if value >= 100 else f"{value:#.3g}"
+    return f"{value:.3f}" if value < 1 else f"{value:.1f}" if value >= 99.95 else f"{value:#.3g}"
 
 
 def _percent(value: float | None) -> str:

@@ -1,6 +1,6 @@
 """Whole questions, from words to answer: the figures of docs/benchmarks.md.
 
-    python -m pytest tests/benchmarks/test_whole.py -n0 -o addopts=""
+python -m pytest tests/benchmarks/test_whole.py -n0 -o addopts=""
 """
 
 from __future__ import annotations
@@ -72,8 +72,6 @@ def test_max_min_of_10000_flows(benchmark: Any) -> None:
     routes = Router(fabric).routes(fabric.gpu_vertex[src], fabric.gpu_vertex[dst])
     limit = np.full(10_000, np.inf)
     rates = benchmark(
-        lambda: max_min_rates(
-            routes.indptr, routes.link, routes.share, fabric.capacity_Bps, limit
-        )
+        lambda: max_min_rates(routes.indptr, routes.link, routes.share, fabric.capacity_Bps, limit)
     )
     assert (rates > 0).all()
