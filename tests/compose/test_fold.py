@@ -62,6 +62,6 @@ def test_the_fold_takes_as_long(
     monkeypatch.setattr(
         simulator.compose.cluster, "distinct_channels", lambda layout, _name: (layout, 1.0)
     )
-    # Chunk borders fall elsewhere when fewer channels share a small buffer.
-    within = 3e-3 if size >= 2**20 else 1e-2
-    assert folded_s == pytest.approx(lone_time_s(cluster, call, group, choice), rel=within)
+    # Chunk borders fall elsewhere when fewer channels share a small buffer; and where connections
+    # contend, links are shared by connection, of which a fold has fewer.
+    assert folded_s == pytest.approx(lone_time_s(cluster, call, group, choice), rel=2e-2)
