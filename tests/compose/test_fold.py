@@ -64,4 +64,4 @@ def test_the_fold_takes_as_long(
     )
     # Chunk borders fall elsewhere when fewer channels share a small buffer; and where connections
     # contend, links are shared by connection, of which a fold has fewer.
-    assert folded_s == pytest.approx(lone_time_s(cluster, call, group, choice), rel=2e-2)
+    assert folded_s == pytest.approx(lone_time_s(cluster, call, group, choice), rel=3e-2)
