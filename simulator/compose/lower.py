@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -431,4 +432,5 @@ def _messages(schedule: Schedule, stage: Stage) -> Callable[[int], Messages]:
             return Messages(edge=edge, size_bytes=total[edge])
         return Messages(edge=edge, size_bytes=size)
 
-    return messages
+    # The engine looks at a step and the next one more than once.
+    return lru_cache(maxsize=4)(messages)
