@@ -236,7 +236,8 @@ def _graphs(key: _NodeKey) -> dict[str, ChannelGraph] | None:
 def _system(key: _Key) -> SearchSystem:
     """Return the part of a node that NCCL's search sees, in NCCL's constants."""
     template, sm, version = key.template, key.sm, key.version
-    kept = {f"gpu{i}" for i in key.gpus}
+    own = [vertex.name for vertex in template.vertices if vertex.kind == "gpu"]
+    kept = {own[i] for i in key.gpus}
     card = _cards(template)
     ports = Counter(card.values())
     name_of: dict[str, str] = {}

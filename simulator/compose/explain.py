@@ -260,7 +260,8 @@ def _pieces(schedule: Schedule, stage: Stage, index: int) -> Iterator[str]:
     starts = np.broadcast_to(step.start, edges.shape)
     counts = np.broadcast_to(np.asarray(step.count), edges.shape)
     sizes = schedule.chunks.size_bytes(starts, counts)
-    for edge, start, count, size in zip(edges, starts, counts, sizes, strict=True):
+    reduces = np.broadcast_to(np.asarray(step.reduce), edges.shape)
+    for edge, start, count, size, reduce in zip(edges, starts, counts, sizes, reduces, strict=True):
         src, dst = int(stage.src[edge]), int(stage.dst[edge])
         what = (
             f"chunk {int(start)}" if count == 1 else f"chunks {int(start)}…{int(start + count - 1)}"
@@ -268,7 +269,7 @@ def _pieces(schedule: Schedule, stage: Stage, index: int) -> Iterator[str]:
         if count == 0:
             what = "a signal"
         names = [f"rank {x}" if x < schedule.world_size else "switch" for x in (src, dst)]
-        verb = "adds" if step.reduce else "keeps"
+        verb = "adds" if reduce else "keeps"
         channel = f", channel {int(stage.channel[edge])}" if schedule.n_channels > 1 else ""
         yield (
             f"{names[0]:>8} → {names[1]:<8} {what} ({format_size(float(size))}); "

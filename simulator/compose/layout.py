@@ -41,11 +41,15 @@ def interconnect(template: NodeTemplate) -> str:
     return "mesh" if _direct_links(_interior(template)) else "pcie"
 
 
+def _gpu_names(vertices: tuple[TemplateVertex, ...]) -> list[str]:
+    return [vertex.name for vertex in vertices if vertex.kind == "gpu"]
+
+
 @lru_cache(maxsize=256)
 def _direct_links(interior: Interior) -> dict[tuple[int, int], float]:
     """Return the bandwidth of direct GPU–GPU links by (local, local), both directions."""
     vertices, links = interior
-    local = {vertex.name: int(vertex.name[3:]) for vertex in vertices if vertex.kind == "gpu"}
+    local = {name: index for index, name in enumerate(_gpu_names(vertices))}
     found: dict[tuple[int, int], float] = {}
     for link in links:
         if link.kind in _DIRECT_KINDS and link.a in local and link.b in local:
@@ -72,6 +76,7 @@ def _heads(interior: Interior, locals_: tuple[int, ...]) -> tuple[int, ...]:
             adjacency[link.a].append(link.b)
             adjacency[link.b].append(link.a)
     served = dict.fromkeys(locals_, 0)
+    names = _gpu_names(vertices)
     result: list[int] = []
     for vertex in vertices:
         if vertex.kind != "nic":
@@ -83,7 +88,7 @@ def _heads(interior: Interior, locals_: tuple[int, ...]) -> tuple[int, ...]:
                 if neighbour not in distance:
                     distance[neighbour] = distance[name] + 1
                     queue.append(neighbour)
-        ranked = [(distance.get(f"gpu{i}", 10**6), served[i], i) for i in locals_]
+        ranked = [(distance.get(names[i], 10**6), served[i], i) for i in locals_]
         chosen = min(ranked)[2]
         served[chosen] += 1
         result.append(chosen)

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simulator
-from simulator.base.errors import CollsimError, Problem, ScenarioError
+from simulator.base.errors import CollsimError, Problem, ScenarioError, TopologyError
 from simulator.collectives.call import Call
 from simulator.collectives.names import busbw_factor
 from simulator.compose.bound import bound_s
-from simulator.compose.build import build_cluster
+from simulator.compose.build import build_cluster, environment_warnings
 from simulator.compose.choose import choose
 from simulator.compose.cluster import Choice, Cluster
 from simulator.compose.programs import (
@@ -225,7 +225,7 @@ class _Runner:
 
     def _changes(self) -> list[LinkChange]:
         changes: list[LinkChange] = []
-        for fault in self.resolved.perturb.links:
+        for index, fault in enumerate(self.resolved.perturb.links):
             factor = 0.0 if fault.down else fault.factor
             if factor is None:
                 raise ScenarioError(
@@ -235,7 +235,14 @@ class _Runner:
                         allowed="factor (share of bandwidth left) or down: yes",
                     )
                 )
-            for link in self.cluster.fabric.find_links(fault.link):
+            try:
+                links = self.cluster.fabric.find_links(fault.link)
+            except TopologyError as error:
+                key = f"perturb.links[{index}].link"
+                raise TopologyError(
+                    [replace(p, key=p.key or key) for p in error.problems]
+                ) from None
+            for link in links:
                 changes.append(LinkChange(time_s=fault.at_s, link=link, factor=factor))
                 if fault.until_s is not None:
                     changes.append(LinkChange(time_s=fault.until_s, link=link, factor=1.0))
@@ -378,7 +385,7 @@ class _Runner:
             link_trace=link_events(self.cluster, last.outcome, last.planned) if self.record else (),
             vertices=vertices(self.cluster),
             devices=devices(self.cluster),
-            warnings=tuple(warnings),
+            warnings=(*environment_warnings(self.cluster.profile), *warnings),
             notes=tuple(notes),
             provenance=Provenance.of_this_process(
                 version=simulator.__version__,
