@@ -223,7 +223,12 @@ class Cluster:
         if choice.protocol not in self.profile.protocols:
             raise ScheduleError(unknown_name("protocol", choice.protocol, self.profile.protocols))
         title = name or f"{call.collective} {choice.algorithm} {choice.protocol}"
-        signature = (call.collective, call.size_bytes, call.root, call.element_bytes)
+        signature = (
+            call.collective,
+            f"{call.size_bytes} bytes",
+            f"root {call.root}",
+            f"{call.element_bytes}-byte elements",
+        )
         if self.sums_exchanges and is_bulk(call, choice.algorithm):
             return bulk_exchange(
                 self.lowering,

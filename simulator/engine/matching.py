@@ -172,14 +172,18 @@ def stuck(
             where = "an earlier operation" if other is None else _call_name(other)
             by_call.setdefault(where, []).append(rank)
         causes += [
-            f"{rank_list(ranks)} waits in {where} first (calls in another order, or behind one "
-            "that cannot end)"
+            f"{rank_list(ranks)} {_wait(len(ranks))} in {where} first (calls in another "
+            "order, or behind one that cannot end)"
             for where, ranks in by_call.items()
         ]
         said = "; ".join(causes) or "all ranks have called, but no message can move"
-        who = f"{rank_list(waiting)} waits in" if len(waiting) else "nobody ends"
+        who = f"{rank_list(waiting)} {_wait(len(waiting))} in" if len(waiting) else "nobody ends"
         problems.append(Problem(message=f"{who} {_call_name(call)}: {said}"))
     return problems
+
+
+def _wait(n_ranks: int) -> str:
+    return "waits" if n_ranks == 1 else "wait"
 
 
 def _call_name(call: Call) -> str:

@@ -305,7 +305,8 @@ class Run:
                     f"{rank_list(group)} is cut off at t = {self.clock.time_s:.6g} s: no capacity "
                     f"on {names}, and no other route for {', '.join(pairs)}{more}"
                 ),
-                allowed="a link that works on every route, or a fabric with another path",
+                allowed="a link that works on every route, or a fabric with another path; a link "
+                "that comes back later is not waited for",
             )
         )
 
