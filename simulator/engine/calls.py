@@ -46,7 +46,7 @@ class Call:
 
     def __init__(self, run: Run, key: StartKey, collective: Collective, seed: int | None) -> None:
         self.key = key
-        self.prepared: Prepared = run.library.get(collective)
+        self.prepared: Prepared = run.prepared_calls.get(collective)
         """The collective on the routes that it takes now."""
         self._given = collective
         self.mode = ""

@@ -21,7 +21,7 @@ from simulator.engine.routes import (
 from simulator.engine.traffic import Collective, Connections
 from simulator.engine.wave import WavePlan
 
-__all__ = ["Library", "Prepared", "wire_bytes"]
+__all__ = ["Prepared", "PreparedCalls", "wire_bytes"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -120,7 +120,7 @@ class Prepared:
         return known
 
 
-class Library:
+class PreparedCalls:
     """Prepared collectives by object, for the capacities of now."""
 
     def __init__(self, capacity_Bps: FloatArray) -> None:

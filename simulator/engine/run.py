@@ -17,7 +17,7 @@ from simulator.engine.jitter import JitterSpec
 from simulator.engine.matching import key_calls, rank_list, stuck
 from simulator.engine.network import FluidNetwork
 from simulator.engine.outcome import CollectiveRecord, MessageRecord, Outcome
-from simulator.engine.prepared import Library, Prepared, wire_bytes
+from simulator.engine.prepared import Prepared, PreparedCalls, wire_bytes
 from simulator.engine.programs import ProgramRun, StartKey
 from simulator.engine.routes import merged
 from simulator.engine.traffic import (
@@ -68,7 +68,7 @@ class Run:
         self.nominal_Bps = np.array(network.capacity_Bps, dtype=np.float64)
         self.capacity_Bps = self.nominal_Bps.copy()
         self.fluid = FluidNetwork(self.clock, self.capacity_Bps)
-        self.library = Library(self.capacity_Bps)
+        self.prepared_calls = PreparedCalls(self.capacity_Bps)
         self.jitter = jitter if jitter else None
         self.record = record
         self.warnings: list[str] = []
@@ -120,7 +120,7 @@ class Run:
             for operation, key in zip(program.operations, keys, strict=True):
                 if isinstance(operation, Start) and key is not None and key not in seen:
                     seen.add(key)
-                    total += self.library.get(operation.collective).n_messages
+                    total += self.prepared_calls.get(operation.collective).n_messages
         if self.jitter is not None:
             if total > max_transfers:
                 self.warnings.append(
@@ -263,7 +263,7 @@ class Run:
         SimulationError
             No other route is left.
         """
-        prepared = self.library.get(collective)
+        prepared = self.prepared_calls.get(collective)
         if not self._dead or not prepared.links[list(self._dead)].any():
             return prepared
         name = (id(collective), self._dead)
@@ -276,10 +276,10 @@ class Run:
                     other = replace(collective, connections=merged(routes))
                 except CollsimError as error:
                     cause = error
-            if other is None or self.library.get(other).links[list(self._dead)].any():
+            if other is None or self.prepared_calls.get(other).links[list(self._dead)].any():
                 raise self._cut(collective, key) from cause
             self._routed[name] = other
-        return self.library.get(other)
+        return self.prepared_calls.get(other)
 
     def _cut(self, collective: Collective, key: StartKey) -> SimulationError:
         connections = collective.connections
@@ -325,7 +325,7 @@ class Run:
             self.capacity_Bps[change.link] = self.nominal_Bps[change.link] * change.factor
         for link in set(touched):
             self.fluid.set_capacity(link, float(self.capacity_Bps[link]))
-        self.library.change(self.capacity_Bps)
+        self.prepared_calls.change(self.capacity_Bps)
         self._dead = frozenset(np.flatnonzero(self.capacity_Bps <= 0).tolist())
         for call in active:
             if call.done:
