@@ -10,7 +10,7 @@ from simulator.base.errors import Problem, TopologyError, unknown_name
 from simulator.base.fields import option, option_fields
 from simulator.base.registry import Entry, Registry
 from simulator.fabric.fabric import Fabric
-from simulator.fabric.model import NodeTemplate
+from simulator.fabric.model import NETWORK_KINDS, NodeTemplate
 from simulator.fabric.wiring import Ports, Wiring, WiringBuilder
 
 __all__ = [
@@ -45,7 +45,7 @@ class NetworkOptions:
     link_kind: str | None = option(
         "name",
         None,
-        choices=("infiniband", "roce", "ethernet", "slingshot", "efa"),
+        choices=NETWORK_KINDS,
         doc="Kind of the network's links. Default: the NICs' kind.",
     )
     hop_latency: float | None = option(

@@ -109,7 +109,7 @@ def tuning_input(
     node = np.asarray(fabric.node_of_gpu)[group]
     domain = np.asarray(fabric.domain_of_node)[node]
     unit = np.where(domain >= 0, fabric.n_nodes + domain, node)
-    template = fabric.templates[int(node[0])]
+    template = fabric.node_template(int(node[0]))
     sm = sm_of(template)
     if sm is None:
         return None

@@ -75,7 +75,7 @@ class Cluster:
 
     def template_of(self, rank: int) -> NodeTemplate:
         """Return the node preset that holds a GPU."""
-        return self.fabric.templates[int(self.fabric.node_of_gpu[rank])]
+        return self.fabric.node_template(int(self.fabric.node_of_gpu[rank]))
 
     def group_nodes(self, group: IntArray) -> int:
         """Return how many nodes a group of global ranks touches."""

@@ -19,7 +19,7 @@ from simulator.collectives.schedule import Schedule, Stage
 from simulator.costs.profile import PATH_KINDS, CostProfile
 from simulator.engine.traffic import Collective, Connections, Messages, StageTraffic
 from simulator.fabric.fabric import Fabric
-from simulator.fabric.model import LINK_KINDS, VERTEX_KINDS, Routes
+from simulator.fabric.model import LINK_KINDS, NETWORK_KINDS, VERTEX_KINDS, Routes
 from simulator.fabric.routing import Router
 
 __all__ = ["Lowering", "PairCosts"]
@@ -36,7 +36,6 @@ WAITING = ("Simple", "LL128")
 """Protocols whose ranks wait for each other's slices; LL's lines carry their own flags."""
 CHAINS = ("broadcast", "reduce")
 """Collectives whose ring is a chain from or to the root."""
-_NETWORK_KINDS = ("infiniband", "roce", "ethernet", "slingshot", "efa")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,7 @@ class Lowering:
         self._routes: dict[bytes, Routes] = {}
         kinds = np.asarray(fabric.link_kind)
         self.generation = _generations(fabric)
-        self.main_generation = fabric.templates[0].gpu.generation
+        self.main_generation = fabric.node_template(0).gpu.generation
         """Of the first node: stands for all where a constant depends on it."""
         self.link_efficiency = self._link_efficiency(kinds)
         code = np.zeros(len(kinds), dtype=np.uint8)
@@ -76,9 +75,8 @@ class Lowering:
         )
         enters_cpu = np.asarray(fabric.vertex_kind)[fabric.link_dst] == VERTEX_KINDS.index("cpu")
         code[enters_cpu] = PATH_KINDS.index("host")
-        code[np.isin(kinds, [LINK_KINDS.index(kind) for kind in _NETWORK_KINDS])] = (
-            PATH_KINDS.index("network")
-        )
+        network = np.isin(kinds, [LINK_KINDS.index(kind) for kind in NETWORK_KINDS])
+        code[network] = PATH_KINDS.index("network")
         self._path_code = code
         """Of each link, what it makes of a path that uses it, as index into `PATH_KINDS`."""
 
@@ -272,8 +270,7 @@ class Lowering:
 
     def exchange_share(self) -> FloatArray:
         """Return the share of its rate that each link keeps in an exchange, shape (links,)."""
-        kinds = np.asarray(self.fabric.link_kind)
-        network = np.isin(kinds, [LINK_KINDS.index(kind) for kind in _NETWORK_KINDS])
+        network = self._path_code == PATH_KINDS.index("network")
         return np.where(network, self.profile.exchange_share, 1.0)
 
     def _closing_s(self, schedule: Schedule, group: IntArray, protocol: str) -> float:
@@ -363,7 +360,7 @@ class Lowering:
 
     def _generation_of(self, group: IntArray) -> str:
         fabric = self.fabric
-        return fabric.templates[int(fabric.node_of_gpu[int(group[0])])].gpu.generation
+        return fabric.node_template(int(fabric.node_of_gpu[int(group[0])])).gpu.generation
 
     def _link_efficiency(self, kinds: IntArray) -> FloatArray:
         """Return the payload share of every link: by kind, and by GPU where the profile knows."""

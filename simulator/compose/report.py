@@ -30,6 +30,7 @@ __all__ = [
     "rank_events",
     "rank_times",
     "step_summary",
+    "type_name",
     "vertices",
 ]
 
@@ -166,6 +167,11 @@ def devices(cluster: Cluster) -> tuple[Device, ...]:
     )
 
 
+def type_name(element_bytes: int) -> str:
+    """Return nccl-tests' name of an element's type where only its size is known."""
+    return {1: "uint8", 2: "half", 4: "float"}.get(element_bytes, "double")
+
+
 def _kernel_names(planned: Planned) -> dict[str, str]:
     """Return the kernel's name by the collective's own name."""
     names: dict[str, str] = {}
@@ -173,7 +179,7 @@ def _kernel_names(planned: Planned) -> dict[str, str]:
         call, _, choice = planned.calls[id(collective)]
         kernel = kernel_name(
             call.collective,
-            dtype={1: "uint8", 2: "half", 4: "float"}.get(call.element_bytes, "double"),
+            dtype=type_name(call.element_bytes),
             algorithm=choice.algorithm,
             protocol=choice.protocol,
         )

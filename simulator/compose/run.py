@@ -33,6 +33,7 @@ from simulator.compose.report import (
     rank_events,
     rank_times,
     step_summary,
+    type_name,
     vertices,
 )
 from simulator.engine.jitter import JitterSpec
@@ -324,11 +325,7 @@ class _Runner:
 
     def _dtype(self, call: Call) -> str:
         spec = self.resolved.collective
-        return (
-            spec.dtype
-            if spec is not None
-            else {1: "uint8", 2: "half", 4: "float"}.get(call.element_bytes, "double")
-        )
+        return type_name(call.element_bytes) if spec is None else spec.dtype
 
     def _redop(self, call: Call) -> str:
         reduces = call.collective in ("all_reduce", "reduce", "reduce_scatter")

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "LINK_KINDS",
+    "NETWORK_KINDS",
     "VERTEX_KINDS",
     "GpuSpec",
     "NodeTemplate",
@@ -41,6 +42,8 @@ LINK_KINDS = (
     "memory",
 )
 """``memory`` is the DRAM behind a ``cpu`` vertex: a link from the vertex to itself."""
+NETWORK_KINDS = ("infiniband", "roce", "ethernet", "slingshot", "efa")
+"""Kinds of links that leave a node, and so of its network ports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.base.errors import Problem, TopologyError, nearest, unknown_name
-from simulator.fabric.model import LINK_KINDS, VERTEX_KINDS, NodeTemplate
+from simulator.fabric.model import LINK_KINDS, NETWORK_KINDS, VERTEX_KINDS, NodeTemplate
 
 __all__ = ["CompiledTemplate", "compile_template"]
 
@@ -20,7 +20,6 @@ FloatArray = NDArray[np.float64]
 
 _NODE_KINDS = ("gpu", "nvswitch", "pcie_switch", "cpu", "nic")
 _PATH_KINDS = tuple(kind for kind in LINK_KINDS if kind != "memory")
-_NETWORK_KINDS = ("infiniband", "roce", "ethernet", "slingshot", "efa")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,13 +75,13 @@ def _vertex_problems(template: NodeTemplate) -> Iterable[Problem]:
     if not any(vertex.kind == "gpu" for vertex in template.vertices):
         yield Problem(key=key, message="the node has no gpu", allowed="at least one gpu vertex")
     if any(vertex.kind == "nic" for vertex in template.vertices):
-        if template.nic_kind not in _NETWORK_KINDS:
+        if template.nic_kind not in NETWORK_KINDS:
             found = template.nic_kind or "none"
             yield Problem(
                 key=f"{key}.nic_kind",
                 message=f"the node has NICs, but their link kind is {found!r}",
-                allowed=", ".join(_NETWORK_KINDS),
-                suggestion=nearest(found, _NETWORK_KINDS),
+                allowed=", ".join(NETWORK_KINDS),
+                suggestion=nearest(found, NETWORK_KINDS),
             )
         if not (math.isfinite(template.nic_rate_Bps) and template.nic_rate_Bps > 0):
             yield Problem(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.base.fields import option
-from simulator.fabric.model import LINK_KINDS
+from simulator.fabric.model import LINK_KINDS, NETWORK_KINDS
 from simulator.scenario import plugins
 from simulator.scenario.reader import shaped
 from simulator.scenario.shapes import Counts, Nested, NestedList, Sizes, Table, Texts
@@ -64,7 +64,7 @@ class NodeSpec:
         "name",
         None,
         doc="Kind of the network ports; null: the preset's.",
-        choices=("infiniband", "roce", "ethernet", "slingshot", "efa"),
+        choices=NETWORK_KINDS,
     )
     links: dict[str, LinkNumbers] = shaped(
         Table(LinkNumbers, CABLE_KINDS), doc="Numbers of the node's links, by kind of link."

@@ -22,7 +22,7 @@ from simulator.compose.lower import EXCHANGES, PIPELINED, SWITCHED, WAITING
 from simulator.costs.profile import PATH_KINDS, CostProfile
 from simulator.engine.ring_time import ring_time
 from simulator.engine.traffic import Collective, StageTraffic
-from simulator.fabric.model import LINK_KINDS
+from simulator.fabric.model import LINK_KINDS, NETWORK_KINDS
 from validation.fitting.cases import Case, cluster_for
 
 __all__ = ["RowFormula", "formula", "neutral"]
@@ -171,7 +171,7 @@ class _Single:
         crowd = values.get("exchange.network_share", 1.0)
         wire = max(
             (
-                time / values.get(key, 1.0) / (crowd if key.split(".")[1] in NETWORKS else 1.0)
+                time / values.get(key, 1.0) / (crowd if key.split(".")[1] in NETWORK_KINDS else 1.0)
                 for key, time in self.loads
             ),
             default=0.0,
@@ -510,7 +510,7 @@ class _Extractor:
         indptr = self.made.connections.indptr
         for place in self.entry_key[indptr[connection] : indptr[connection + 1]].tolist():
             kind = self.keys[place].split(".")[1]
-            if kind in NETWORKS:
+            if kind in NETWORK_KINDS:
                 return f"networks.{kind}"
         return ""
 
@@ -612,7 +612,6 @@ class _Extractor:
         )
 
 
-NETWORKS = ("infiniband", "roce", "ethernet", "slingshot", "efa")
 _NVLINK = ("volta", "ampere", "hopper", "blackwell")
 _LIKE = {
     "kepler": "volta",
