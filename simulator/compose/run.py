@@ -289,7 +289,19 @@ class _Runner:
             binding_link=link,
             binding_kind=kind,
             launch_s=self._launch_s(choice, time_s),
+            uncertainty_s=self._uncertainty_s(call, group, time_s),
         )
+
+    def _uncertainty_s(self, call: Call, group: IntArray, time_s: float) -> float | None:
+        """Return what the time may be longer by: 80 % of machines left out of the fit were in it.
+
+        None for a profile that was not fitted, and for one rank alone, of which no fit knows.
+        """
+        if call.world_size == 1:
+            return None
+        nodes = self.cluster.group_nodes(group)
+        share = self.cluster.profile.uncertainty(call.size_bytes, nodes)
+        return None if share is None else share * time_s
 
     def _measured_s(self, call: Call, record: CollectiveRecord) -> float:
         """Return the longest time that a rank spends in the call.

@@ -96,6 +96,21 @@ def _mark_choices(axes: Axes, rows: Sequence[Row]) -> None:
         )
 
 
+def _band(axes: Axes, rows: Sequence[Row], value: Callable[[Row], float], colour: str) -> None:
+    """Shade the expected range of a line; nothing where the rows tell none."""
+    told = [row for row in rows if row.uncertainty_s is not None and row.time_s > 0]
+    shares = [1.0 + (row.uncertainty_s or 0.0) / row.time_s for row in told]
+    axes.fill_between(
+        [row.size_bytes for row in told],
+        [value(row) / share for row, share in zip(told, shares, strict=True)],
+        [value(row) * share for row, share in zip(told, shares, strict=True)],
+        color=colour,
+        alpha=0.13,
+        linewidth=0,
+        zorder=1,
+    )
+
+
 def plot_sweep(
     result: RunResult,
     path: Path,
@@ -148,6 +163,7 @@ def plot_sweep(
                 zorder=3,
                 **series_style(index),
             )
+            _band(axes, rows, value, PALETTE[index % len(PALETTE)])
             lines += [[label, "predicted", row.size_bytes, value(row), bound(row)] for row in rows]
             curve = [(row.size_bytes, b) for row in rows if (b := bound(row)) is not None]
             if curve and not any(_equal(curve, other) for other in bounds.values()):

@@ -85,8 +85,12 @@ def summary_table(result: RunResult) -> Table:
         )
         for row in rows
     ]
-    remark = "busbw in GB/s (10^9 bytes/s); %bound: bandwidth lower bound / time"
-    return Table(columns=tuple(columns), rows=tuple(lines), title=result.title, remarks=(remark,))
+    remarks = ["busbw in GB/s (10^9 bytes/s); %bound: bandwidth lower bound / time"]
+    if ranged:
+        remarks.append("±: 80 % of measurements not fitted lie from time²/(time+±) to time+±")
+    return Table(
+        columns=tuple(columns), rows=tuple(lines), title=result.title, remarks=tuple(remarks)
+    )
 
 
 def parts_table(result: RunResult) -> Table:
