@@ -1,0 +1,1 @@
+"""Models: layers, parameters, work and activations."""
