@@ -318,7 +318,8 @@ class FluidNetwork:
     def _rates(self, reached: Reached) -> list[FloatArray]:
         """Return the rates of the reached entities, by group."""
         base = self._max_min(reached)
-        phases = [k for k, (group, _) in enumerate(reached) if group.fold is not None]
+        # A phase that waits for a dead link leaves the others all they can have already.
+        phases = [k for k, (group, _) in enumerate(reached) if group.fold and base[k][0] > 0]
         if not phases or len(reached) == 1 or len(phases) > _MOST_THINNED:
             return base
         return self._thinned(reached, base, phases)

@@ -76,6 +76,8 @@ class Run:
         self._rng = rng if rng is not None else np.random.default_rng(0)
         self._dead = frozenset(np.flatnonzero(self.capacity_Bps <= 0).tolist())
         self._routed: dict[tuple[int, frozenset[int]], Collective] = {}
+        self._waiting: dict[int, Prepared] = {}
+        self._repaired_s: dict[int, float] = {}
         self._keys = key_calls(programs)
         self._calls: dict[StartKey, Call] = {}
         self._seeds: dict[StartKey, int] = {}
@@ -99,6 +101,10 @@ class Run:
             )
             for number, (program, keys) in enumerate(zip(programs, self._keys, strict=True))
         ]
+        for change in changes:
+            if change.factor > 0:
+                last_s = self._repaired_s.get(change.link, change.time_s)
+                self._repaired_s[change.link] = max(last_s, change.time_s)
         for at_s in sorted({change.time_s for change in changes}):
             batch = [change for change in changes if change.time_s == at_s]
             self.clock.at(at_s, partial(self._change, batch))
@@ -227,12 +233,13 @@ class Run:
     def claim(self, call: Call) -> bool:
         """Enter a call on its links; return whether others' demands and its own can collide.
 
-        Calls that it can collide with share their links from now on.
+        Calls that it can collide with share their links from now on.  A call that waits for a
+        dead link collides with its own fault.
         """
         peak_Bps = call.prepared.peak_Bps
         together = self._load_Bps + peak_Bps
         crowded = (together > self.capacity_Bps * FITS) & (peak_Bps > 0)
-        conflict = False
+        conflict = self._waits(call.prepared)
         if crowded.any():
             for other, other_Bps in list(self._claims.items()):
                 if (other_Bps[crowded] > 0).any():
@@ -258,33 +265,61 @@ class Run:
     def route(self, collective: Collective, key: StartKey) -> Prepared:
         """Return *collective* on routes that avoid dead links.
 
+        Where no others are left it keeps those of which every dead link comes back, and waits
+        there at rate 0; all its transfers do, also those that could be led around.
+
         Raises
         ------
         SimulationError
-            No other route is left.
+            No other route is left, and what is dead stays so.
         """
         prepared = self.prepared_calls.get(collective)
-        if not self._dead or not prepared.links[list(self._dead)].any():
+        if not self._waits(prepared):
             return prepared
-        name = (id(collective), self._dead)
-        other = self._routed.get(name)
-        if other is None:
-            cause = None
-            if self._reroute is not None:
-                try:
-                    routes = self._reroute(collective, self._dead)
-                    other = replace(collective, connections=merged(routes))
-                except CollsimError as error:
-                    cause = error
-            if other is None or self.prepared_calls.get(other).links[list(self._dead)].any():
-                raise self._cut(collective, key) from cause
-            self._routed[name] = other
-        return self.prepared_calls.get(other)
+        now_s = self.clock.time_s
+        lasting = frozenset(x for x in self._dead if self._repaired_s.get(x, -1.0) <= now_s)
+        cause = None
+        for avoided in dict.fromkeys((self._dead, lasting)):
+            try:
+                other = self._around(collective, avoided)
+            except CollsimError as error:
+                cause = error
+                continue
+            if other is not None and not other.links[list(avoided)].any():
+                return self._awaiting(other) if self._waits(other) else other
+        raise self._cut(collective, key, lasting) from cause
 
-    def _cut(self, collective: Collective, key: StartKey) -> SimulationError:
+    def _waits(self, prepared: Prepared) -> bool:
+        """Return whether a call crosses a link that is dead now."""
+        return bool(self._dead) and bool(prepared.links[list(self._dead)].any())
+
+    def _around(self, collective: Collective, avoided: frozenset[int]) -> Prepared | None:
+        """Return *collective* on routes without these links; None: nobody knows any."""
+        prepared = self.prepared_calls.get(collective)
+        if not prepared.links[list(avoided)].any():
+            return prepared
+        if self._reroute is None:
+            return None
+        name = (id(collective), avoided)
+        if name not in self._routed:
+            routes = self._reroute(collective, avoided)
+            self._routed[name] = replace(collective, connections=merged(routes))
+        return self.prepared_calls.get(self._routed[name])
+
+    def _awaiting(self, prepared: Prepared) -> Prepared:
+        """Return what a call is like that waits for links; only the network holds it at rate 0."""
+        name = id(prepared)
+        if name not in self._waiting:
+            alive_Bps = np.where(self.capacity_Bps > 0, self.capacity_Bps, self.nominal_Bps)
+            self._waiting[name] = prepared.with_capacity(alive_Bps)
+        return self._waiting[name]
+
+    def _cut(
+        self, collective: Collective, key: StartKey, lasting: frozenset[int]
+    ) -> SimulationError:
         connections = collective.connections
         owner = np.repeat(np.arange(len(connections.src)), np.diff(connections.indptr))
-        on_dead = np.isin(connections.link, list(self._dead))
+        on_dead = np.isin(connections.link, list(lasting))
         links = sorted(set(connections.link[on_dead].tolist()))
         lost = np.unique(owner[on_dead])
         group = collective.group
@@ -292,10 +327,12 @@ class Run:
         def end(slot: int) -> str:
             return f"rank {group[slot]}" if slot < len(group) else "its switch"
 
-        pairs = [
-            f"{end(int(connections.src[i]))} → {end(int(connections.dst[i]))}" for i in lost[:3]
-        ]
-        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+        pairs = list(
+            dict.fromkeys(
+                f"{end(int(connections.src[i]))} → {end(int(connections.dst[i]))}" for i in lost
+            )
+        )
+        more = f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""
         names = ", ".join(self.network.link_name(link) for link in links[:4])
         names += f" and {len(links) - 4} more" if len(links) > 4 else ""
         return SimulationError(
@@ -303,10 +340,10 @@ class Run:
                 message=(
                     f"{collective.name} (communicator {key.communicator!r}, call {key.index}) on "
                     f"{rank_list(group)} is cut off at t = {self.clock.time_s:.6g} s: no capacity "
-                    f"on {names}, and no other route for {', '.join(pairs)}{more}"
+                    f"on {names}, and no other route for {', '.join(pairs[:3])}{more}"
                 ),
-                allowed="a link that works on every route, or a fabric with another path; a link "
-                "that comes back later is not waited for",
+                allowed="a link that works on every route, a fabric with another path, or an end "
+                "of the cut, which is waited for",
             )
         )
 
@@ -316,7 +353,7 @@ class Run:
         active = [
             call
             for call in self._calls.values()
-            if call.started and call.prepared.links[touched].any()
+            if call.started and (call.prepared.links[touched].any() or self._waits(call.prepared))
         ]
         for call in active:
             call.share()
@@ -326,12 +363,14 @@ class Run:
         for link in set(touched):
             self.fluid.set_capacity(link, float(self.capacity_Bps[link]))
         self.prepared_calls.change(self.capacity_Bps)
+        self._waiting.clear()
         self._dead = frozenset(np.flatnonzero(self.capacity_Bps <= 0).tolist())
         for call in active:
             if call.done:
                 continue
             self._release(call)
-            call.move(self.route(call.collective, call.key))
+            now = self.prepared_calls.get(call.collective)
+            call.move(self.route(call.given, call.key) if self._waits(now) else now)
             if self.level != "folded":
                 self.claim(call)
 

@@ -199,7 +199,9 @@ class LinkFault:
         "fraction", None, doc="Share of the bandwidth that is left.", maximum=1
     )
     down: bool = option(
-        "flag", False, doc="The link fails; traffic takes another path if there is."
+        "flag",
+        False,
+        doc="The link fails; traffic takes another path if there is, or waits until the link is back.",
     )
     at_s: float = option("time", 0.0, doc="When it begins.")
     until_s: float | None = option("time", None, doc="When it ends; auto: never.")

@@ -303,6 +303,33 @@ def test_link_degrades_and_recovers_under_two_jobs() -> None:
     check(wires.network(), who, changes)
 
 
+@pytest.mark.parametrize("n_channels", [1, 3])
+@pytest.mark.parametrize("cut_s", [0.0, 3 * US, 7.3 * US])
+def test_link_is_cut_and_comes_back(cut_s: float, n_channels: int) -> None:
+    wires = Wires()
+    what = builders.ring(wires, 5, 1e5, 50 * GB, 1 * US, n_channels=n_channels)
+    changes = [
+        LinkChange(time_s=cut_s, link=2, factor=0.0),
+        LinkChange(time_s=40 * US, link=2, factor=0.6),
+    ]
+    check(wires.network(), programs(what, [0.0, 0.0, 4 * US, 0.0, 0.0]), changes)
+
+
+def test_link_of_two_jobs_is_cut_and_comes_back() -> None:
+    wires = Wires()
+    links = [wires.add(50 * GB) for _ in range(4)]
+    first = builders.ring(wires, 4, 3e5, 0.0, 1 * US, links=links)
+    second = builders.point_to_point(2e6, [links[1], links[2]], group=[4, 5])
+    who = programs(first, communicator="a") + programs(second, 9 * US, communicator="b")
+    changes = [
+        LinkChange(time_s=12 * US, link=1, factor=0.0),
+        LinkChange(time_s=20 * US, link=2, factor=0.0),
+        LinkChange(time_s=40 * US, link=1, factor=0.8),
+        LinkChange(time_s=60 * US, link=2, factor=1.0),
+    ]
+    check(wires.network(), who, changes)
+
+
 # --- jitter -----------------------------------------------------------------------------------
 
 

@@ -380,6 +380,103 @@ def test_cut_fabric_names_the_link_and_the_pair(build, level):
         simulate(build.network([0.0]), programs, level=level, reroute=no_path)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("with_router", [False, True])
+def test_a_cut_that_ends_is_waited_for(build, level, with_router):
+    # 4 bytes until the cut at 4 s, nothing until 9 s, then the other 6: 9 + 6.
+    def no_path(collective, dead):
+        raise RoutingError("no path")
+
+    outcome = checked(
+        build.network([1.0]),
+        [program([0, 1], Start(collective=build.send_recv(10.0, [0])))],
+        level=level,
+        changes=[
+            LinkChange(time_s=4.0, link=0, factor=0.0),
+            LinkChange(time_s=9.0, link=0, factor=1.0),
+        ],
+        reroute=no_path if with_router else None,
+    )
+    assert outcome.end_s == pytest.approx(15.0)
+    assert outcome.link_bytes == pytest.approx([10.0])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_call_that_begins_during_a_cut_waits_and_leaves_what_it_shares_to_others(build, level):
+    # Both sends cross link 1 (1 byte/s).  Link 0 is back at half its rate at 5 s: until then the
+    # second send goes alone, 5 of its 8 bytes; then both run at 0.5: 5 + 3 / 0.5 = 11 s.  The
+    # first has 10 - 3 bytes left and is held at 0.5 by link 0: 11 + 7 / 0.5 = 25 s.
+    first, second = build.send_recv(10.0, [0, 1]), build.send_recv(8.0, [1], group=(2, 3))
+    outcome = checked(
+        build.network([1.0, 1.0]),
+        [
+            program([0, 1], Start(collective=first, communicator="a")),
+            program([2, 3], Start(collective=second, communicator="b")),
+        ],
+        level=level,
+        changes=[
+            LinkChange(time_s=0.0, link=0, factor=0.0),
+            LinkChange(time_s=5.0, link=0, factor=0.5),
+        ],
+    )
+    assert record_of(outcome, "b").end_s == pytest.approx([11.0, 11.0])
+    assert record_of(outcome, "a").end_s == pytest.approx([25.0, 25.0])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_ring_waits_for_one_of_its_links(build, level):
+    # Six steps of 1 s; link 2 is away from 2 s to 7 s, between two steps.
+    outcome = checked(
+        build.network(np.ones(4)),
+        [program(np.arange(4), Start(collective=build.ring_all_reduce(4, 4.0)))],
+        level=level,
+        changes=[
+            LinkChange(time_s=2.0, link=2, factor=0.0),
+            LinkChange(time_s=7.0, link=2, factor=1.0),
+        ],
+    )
+    assert outcome.end_s == pytest.approx(6.0 + 5.0)
+
+
+def test_a_cut_without_end_is_an_error_though_another_link_comes_back(build):
+    changes = [
+        LinkChange(time_s=1.0, link=0, factor=0.0),
+        LinkChange(time_s=2.0, link=1, factor=0.0),
+        LinkChange(time_s=9.0, link=0, factor=1.0),
+    ]
+    send = build.send_recv(10.0, [0, 1])
+    with pytest.raises(SimulationError, match=r"t = 2 s: no capacity on link1,") as error:
+        simulate(
+            build.network([1.0, 1.0]), [program([0, 1], Start(collective=send))], changes=changes
+        )
+    assert "link0" not in str(error.value)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_second_failure_asks_for_routes_of_the_call_as_given(build, level):
+    # 2 bytes on link 0, 3 on link 1 until that fails too, 5 on link 2.
+    asked = []
+
+    def reroute(collective, dead):
+        asked.append((collective, dead))
+        return build.connections([(0, 1)], [[min({0, 1, 2} - dead)]])
+
+    send = build.send_recv(10.0, [0])
+    outcome = checked(
+        build.network([1.0, 1.0, 1.0]),
+        [program([0, 1], Start(collective=send))],
+        level=level,
+        changes=[
+            LinkChange(time_s=2.0, link=0, factor=0.0),
+            LinkChange(time_s=5.0, link=1, factor=0.0),
+        ],
+        reroute=reroute,
+        rerouted=True,
+    )
+    assert outcome.link_bytes == pytest.approx([2.0, 3.0, 5.0])
+    assert all(collective is send for collective, _ in asked)
+
+
 # Runs that cannot finish ----------------------------------------------------------------------
 
 
