@@ -201,7 +201,8 @@ class LinkFault:
     down: bool = option(
         "flag",
         False,
-        doc="The link fails; traffic takes another path if there is, or waits until the link is back.",
+        doc="The link fails; traffic takes another path if there is, or waits until the link is "
+        "back.",
     )
     at_s: float = option("time", 0.0, doc="When it begins.")
     until_s: float | None = option("time", None, doc="When it ends; auto: never.")
