@@ -60,6 +60,7 @@ def run_resolved(
     resolved: Resolved,
     *,
     record: bool | None = None,
+    cluster: Cluster | None = None,
     on_progress: OnProgress | None = None,
 ) -> RunResult:
     """Simulate one variant of a scenario.
@@ -70,6 +71,9 @@ def run_resolved(
         The scenario, nothing left open.
     record
         Keep every message for traces and step plots; None: as the scenario says.
+    cluster
+        What `build_cluster` made of a scenario with the same nodes, fabric, routing, costs and
+        environment; None: build it.
     on_progress
         Called with (rows done, rows in all) after each size of a sweep.
 
@@ -84,13 +88,18 @@ def run_resolved(
         What the scenario asks for cannot be built, or the run cannot finish.
     """
     try:
-        return _run(resolved, record, on_progress)
+        return _run(resolved, record, cluster, on_progress)
     except CollsimError as error:
         raise resolved.located(error) from error
 
 
-def _run(resolved: Resolved, record: bool | None, on_progress: OnProgress | None) -> RunResult:
-    cluster = build_cluster(resolved)
+def _run(
+    resolved: Resolved,
+    record: bool | None,
+    cluster: Cluster | None,
+    on_progress: OnProgress | None,
+) -> RunResult:
+    cluster = cluster or build_cluster(resolved)
     runner = _Runner(cluster, resolved, bool(resolved.engine.record) if record is None else record)
     if resolved.kind == "collective":
         return runner.sweep(on_progress)
