@@ -85,6 +85,8 @@ def gpu_spec(model: str) -> GpuSpec:
         memory_Bps=parse_rate(data["memory_bandwidth"]),
         peak_flops={dtype: float(peak) * 1e12 for dtype, peak in data["peak_tflops"].items()},
         source=data["source"],
+        compute_units=int(data.get("compute_units", 0)),
+        last_cache_bytes=parse_size(data["last_cache"]) if "last_cache" in data else 0,
     )
 
 

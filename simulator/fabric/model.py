@@ -59,6 +59,10 @@ class GpuSpec:
     peak_flops: dict[str, float]
     """Dense peak by dtype (``fp32 tf32 fp16 bf16 fp8 fp4 int8``), FLOP/s, data sheet."""
     source: str
+    compute_units: int = 0
+    """Streaming multiprocessors, or AMD's compute units; 0: not known."""
+    last_cache_bytes: int = 0
+    """Last cache before HBM; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
