@@ -150,7 +150,9 @@ class NodeClass:
                 ranks = {
                     n: interior.nic_rank(gpu, nic, outward)
                     for n, nic in enumerate(nics)
-                    if alive[n] and interior.gpu_nic(gpu, nic, outward) is not None
+                    if alive[n]
+                    and (options.nics is None or n in options.nics)
+                    and interior.gpu_nic(gpu, nic, outward) is not None
                 }
                 tables[outward].append({n: rank for n, rank in ranks.items() if rank is not None})
         owners = _owners(tables[True], len(nics))
@@ -216,6 +218,17 @@ def _relay(interior: Interior, gpu: int, owners: list[int], nic: int) -> LocalRo
 
 
 def subflows(
+    source: NodeClass, gpu: int, target: NodeClass, peer: int, options: RoutingOptions
+) -> list[Subflow]:
+    """Return what carries a transfer between two nodes: pairs of NICs, `flows` times each.
+
+    Parameters and order as in `_nic_pairs`.
+    """
+    found = _nic_pairs(source, gpu, target, peer, options)
+    return [(a, b, share / options.flows) for a, b, share in found for _ in range(options.flows)]
+
+
+def _nic_pairs(
     source: NodeClass, gpu: int, target: NodeClass, peer: int, options: RoutingOptions
 ) -> list[Subflow]:
     """Return the NIC pairs that carry a transfer between two nodes.

@@ -15,7 +15,7 @@ Not modelled: the lower rate of GPU reads across PCIe, and cache effects such as
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -30,6 +30,11 @@ _GPU, _NVSWITCH, _PCIE_SWITCH, _CPU = (
 )
 _NVLINK, _XGMI, _C2C = (LINK_KINDS.index(kind) for kind in ("nvlink", "xgmi", "nvlink_c2c"))
 _SCALE_UP = (_NVLINK, _XGMI)
+_ANY = 99
+_MOST_CPUS = {"nvl": 0, "pix": 0, "pxb": 0, "phb": 1, "sys": _ANY}
+"""CPUs that a path may cross at each level."""
+_MOST_SWITCHES = {"pix": 1}
+"""PCIe switches that a path may cross, where the level says so."""
 
 
 class Reach(IntEnum):
@@ -109,9 +114,14 @@ class Interior:
         if level is None:
             amd_pair = template.cpu_arch == "x86_amd" and len(compiled.gpus) <= 2
             level = "sys" if amd_pair else "pxb"
-        self._p2p_cpus = {"pxb": 0, "phb": 1, "sys": 99}[level]
+        self._pcie_p2p = self._pcie_p2p and level != "nvl"
+        self._p2p_cpus = _MOST_CPUS[level]
+        self._p2p_switches = _MOST_SWITCHES.get(level, _ANY)
+        self._shm = options.shm
         self._gpudirect = template.gpudirect if options.gpudirect is None else options.gpudirect
-        self._gdr_cpus = {"pxb": 0, "phb": 1, "sys": 99}[options.gdr_level]
+        self._gdr_cpus = _MOST_CPUS[options.gdr_level]
+        self._gdr_switches = _MOST_SWITCHES.get(options.gdr_level, _ANY)
+        self._gdr_read = options.gdr_read
 
     # ---------------------------------------------------------------- search
 
@@ -187,8 +197,12 @@ class Interior:
             self._buses[key] = max(paths, key=self._width) if paths else None
         return self._buses[key]
 
-    def _n_cpus(self, path: list[int]) -> int:
-        return sum(self._kind[self._dst[link]] == _CPU for link in path[:-1])
+    def _n_cpus(self, path: Sequence[int]) -> int:
+        return self._n_inner(path, _CPU)
+
+    def _n_inner(self, path: Sequence[int], kind: int) -> int:
+        """Return how many vertices of a kind a path passes between its ends."""
+        return sum(self._kind[self._dst[link]] == kind for link in path[:-1])
 
     def _home(self, vertex: int) -> int | None:
         """Return the CPU next to a vertex: fewest links, then widest."""
@@ -252,15 +266,22 @@ class Interior:
         return None
 
     def gpu_to_gpu(self, src: int, dst: int) -> LocalRoute | None:
-        """Return the route between two GPUs of the node, or None when they are cut."""
+        """Return the route between two GPUs of the node, or None when they are cut.
+
+        Without shared memory GPUs that cannot reach each other are cut inside the node.
+        """
         fast = self.scale_up(src, dst)
         if fast is not None:
             return fast
         if self._pcie_p2p:
             path = self._bus(src, dst, cpus=False) or self._bus(src, dst, cpus=True)
-            if path is not None and self._n_cpus(path) <= self._p2p_cpus:
+            if (
+                path is not None
+                and self._n_cpus(path) <= self._p2p_cpus
+                and self._n_inner(path, _PCIE_SWITCH) <= self._p2p_switches
+            ):
                 return self._single(path)
-        return self._bounce(src, dst, self._home(dst))
+        return self._bounce(src, dst, self._home(dst)) if self._shm else None
 
     # ------------------------------------------------------------ GPU to NIC
 
@@ -319,15 +340,18 @@ class Interior:
     def gpu_nic(self, gpu: int, nic: int, outward: bool) -> tuple[Reach, LocalRoute] | None:
         """Return reach and route between a GPU and a NIC, through host memory where it must.
 
-        Host memory is used when GPUDirect is off, or the path crosses more CPUs than `gdr_level`
-        allows; it is that of the GPU's own CPU.
+        Host memory is used when GPUDirect is off, when the path is longer than `gdr_level` allows,
+        and for sending without `gdr_read`; it is that of the GPU's own CPU.
         """
         found = self._reach(gpu, nic, outward)
         if found is None:
             return None
         reach, route = found
         cpus = {Reach.PHB: 1, Reach.SYS: 2}.get(reach, 0)
-        if self._gpudirect and cpus <= self._gdr_cpus:
+        near = (
+            cpus <= self._gdr_cpus and self._n_inner(route.link, _PCIE_SWITCH) <= self._gdr_switches
+        )
+        if self._gpudirect and near and (self._gdr_read or not outward):
             return reach, route
         ends = (gpu, nic) if outward else (nic, gpu)
         bounced = self._bounce(*ends, self._home(gpu))

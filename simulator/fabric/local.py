@@ -50,6 +50,8 @@ class LocalTables:
         dead_links: frozenset[int],
     ) -> None:
         self._options = options
+        self.network_inside = not options.shm
+        """GPUs of one node that are cut inside it take the network."""
         self.rows = RowTable()
         self.class_of_node = np.zeros(fabric.n_nodes, dtype=np.int64)
         nics = np.bincount(fabric.node_of_nic, minlength=fabric.n_nodes).astype(np.int64)

@@ -51,9 +51,15 @@ class RoutingOptions:
     gdr_level: str = option(
         "name",
         "pxb",
-        choices=("pxb", "phb", "sys"),
-        doc="Farthest GPU–NIC path with GPUDirect: `pxb` only through PCIe switches or C2C, "
-        "`phb` through one CPU, `sys` through several (NCCL_NET_GDR_LEVEL).",
+        choices=("pix", "pxb", "phb", "sys"),
+        doc="Farthest GPU–NIC path with GPUDirect: `pix` through one PCIe switch, `pxb` through "
+        "several or C2C, `phb` through one CPU, `sys` through several (NCCL_NET_GDR_LEVEL).",
+    )
+    gdr_read: bool = option(
+        "flag",
+        True,
+        doc="NICs also read GPU memory when they send; off: they only write it when they receive, "
+        "and what is sent goes through host memory (NCCL_NET_GDR_READ).",
     )
     p2p: bool | None = option(
         "flag",
@@ -64,9 +70,31 @@ class RoutingOptions:
     p2p_level: str | None = option(
         "name",
         None,
-        choices=("pxb", "phb", "sys"),
-        doc="Farthest PCIe path between GPUs without host memory (NCCL_P2P_LEVEL). Default: "
-        "`pxb`, and `sys` on AMD nodes of at most two GPUs.",
+        choices=("nvl", "pix", "pxb", "phb", "sys"),
+        doc="Farthest path between GPUs without host memory: `nvl` NVLink only, `pix` one PCIe "
+        "switch, `pxb` several, `phb` one CPU, `sys` any (NCCL_P2P_LEVEL). Default: `pxb`, and "
+        "`sys` on AMD nodes of at most two GPUs.",
+    )
+    shm: bool = option(
+        "flag",
+        True,
+        doc="GPUs of a node that do not reach each other use host memory; off: their NICs and the "
+        "network (NCCL_SHM_DISABLE=1).",
+    )
+    nics: tuple[int, ...] | None = option(
+        "count",
+        None,
+        many=True,
+        sweep=False,
+        doc="NICs of each node that are used, by number (NCCL_IB_HCA). Default: all.",
+    )
+    flows: int = option(
+        "count",
+        1,
+        minimum=1,
+        maximum=32,
+        doc="Flows that each connection is spread over, which ECMP hashes one by one "
+        "(NCCL_IB_QPS_PER_CONNECTION).",
     )
     nvb: bool = option(
         "flag",

@@ -101,7 +101,7 @@ class Planner:
         first[inside] = self._local.gpu_pair_rows(
             src.kind[inside], src.gpu[inside], dst.gpu[inside]
         )
-        settled[inside] = True
+        settled[inside] = (first[inside] >= 0) | (not self._local.network_inside)
         self._refuse(src_vertex, dst_vertex, settled & ~same & (first < 0))
 
         if len(self._fabric.domain_first) or not gpus.all():

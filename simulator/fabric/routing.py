@@ -52,8 +52,9 @@ class Router:
     Inside a node see `simulator.fabric.interior`, for the choice of NICs
     `simulator.fabric.affinity`, between NICs `simulator.fabric.network`.  Network routes have the
     fewest hops.  ECMP hashes (seed, source, destination, flow, subflow) anew at every switch.
-    Not modelled: network transport between GPUs of one node (NCCL's ncclTopoCheckNet), and
-    routes longer than the shortest (Valiant routing on a dragonfly).
+    GPUs of one node take the network only without shared memory (`RoutingOptions.shm`), not where
+    it would be faster (NCCL's ncclTopoCheckNet).  Not modelled: routes longer than the shortest
+    (Valiant routing on a dragonfly).
 
     Examples
     --------
@@ -258,7 +259,8 @@ class Router:
                 at += 1
         table[:, at:] = last
         shares = None
-        if len(paths) > 1 or first_share is not None or last_share is not None:
+        loops = self._local.network_inside
+        if len(paths) > 1 or loops or first_share is not None or last_share is not None:
             shares = np.ones(table.shape)
             if first_share is not None:
                 shares[:, :begin] = first_share
@@ -268,8 +270,11 @@ class Router:
             for number, (_, ports) in enumerate(paths):
                 shares[:, column_of : column_of + len(ports)] = plan.share[:, number, None]
                 column_of += len(ports)
-            if len(paths) > 1:
-                lengths = [len(ports) for _, ports in paths]
+            lengths = [len(ports) for _, ports in paths]
+            if loops:
+                # Both ends may be in one node, and cross its memory there.
+                _merge_repeats(table, shares, [begin, *lengths, last.shape[1]])
+            elif len(paths) > 1:
                 _merge_repeats(table[:, begin:at], shares[:, begin:at], lengths)
         used = table >= 0
         indptr = np.zeros(len(src) + 1, dtype=np.int64)
@@ -315,7 +320,7 @@ class Router:
         owner, link, amount = (np.concatenate([part[i] for part in parts]) for i in range(3))
         order = np.argsort(owner, kind="stable")
         owner, link, amount = owner[order], link[order], amount[order]
-        if plan.start.shape[1] > 1:
+        if plan.start.shape[1] > 1 or self._local.network_inside:
             key = owner * self.fabric.n_links + link
             _, at, inverse = np.unique(key, return_index=True, return_inverse=True)
             amount = np.bincount(inverse, weights=amount)[inverse]
