@@ -83,6 +83,25 @@ def test_halving_doubling_all_reduce():
     assert found == pytest.approx(6 * ALPHA + 2 * 7e6 / B)
 
 
+@pytest.mark.parametrize("level", ["steps", "folded"])
+@pytest.mark.parametrize("n", range(2, 18))
+def test_halving_and_doubling_in_any_world(n: int, level: str):
+    # Thakur, Rabenseifner, Gropp 2005: p = 2^q <= n take part; the others' fold-in and fold-out
+    # are two steps of the whole buffer more.
+    q = n.bit_length() - 1
+    p, size = 2**q, 16 * 10**6
+    fold = 2 * (ALPHA + size / B) if n > p else 0.0
+    engine = {"level": level}
+    found = time_s(
+        n, f"{{op: all_reduce, algorithm: halving_doubling, size: {size} B}}", engine=engine
+    )
+    assert found == pytest.approx(2 * q * ALPHA + 2 * (1 - 1 / p) * size / B + fold)
+    found = time_s(
+        n, f"{{op: all_reduce, algorithm: recursive_doubling, size: {size} B}}", engine=engine
+    )
+    assert found == pytest.approx(q * (ALPHA + size / B) + fold)
+
+
 def test_binomial_broadcast():
     # log2(8) rounds of the whole buffer.
     found = time_s(8, "{op: broadcast, algorithm: binomial, size: 1 MB, root: 3}")

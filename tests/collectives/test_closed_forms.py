@@ -132,7 +132,9 @@ def test_halving_doubling_folds_other_worlds(n: int) -> None:
     p = 2 ** math.floor(math.log2(n))
     size = 960 * p
     schedule = make("all_reduce", "halving_doubling", n, size=size)
-    assert schedule.n_steps == 2 * math.log2(p) + 2
+    # Between the fold-in and the first exchange those without an extra rank get a signal.
+    assert schedule.n_steps == 2 * math.log2(p) + 2 + 1
+    assert (schedule.stages[0].edge_bytes == 0).sum() == p - (n - p)
     total, folded = sent(schedule), n - p
     assert (total[0 : 2 * folded : 2] == size).all()
     assert (total[1 : 2 * folded : 2] == 2 * (p - 1) / p * size + size).all()

@@ -27,6 +27,8 @@ __all__ = [
     "max_plus_ring",
     "pairwise_all_to_all",
     "recursive_doubling",
+    "recursive_doubling_all_gather",
+    "recursive_halving_reduce_scatter",
     "ring_all_gather",
     "ring_all_reduce",
     "ring_late_ranks",
@@ -164,18 +166,46 @@ def binary_tree_pipelined(
 def halving_doubling_all_reduce(
     n: int, size_bytes: float, rate_Bps: float, latency_s: float
 ) -> float:
-    """n = 2^q: 2·q·L + 2·(1 − 1/n)·S/B.
+    """p = 2^q ≤ n < 2p: 2·q·L + 2·(1 − 1/p)·S/B, and 2·(L + S/B) more unless n = p.
 
-    Step i of the reduce_scatter exchanges S/2^(i+1) bytes; S/2 + S/4 + … + S/n = S(1 − 1/n).  The
-    all_gather is its mirror image.  (Thakur, Rabenseifner, Gropp 2005, section 4.4.)
+    Step i of the reduce_scatter exchanges S/2^(i+1) bytes; S/2 + S/4 + … + S/p = S(1 − 1/p).  The
+    all_gather is its mirror image.  n − p ranks give their S bytes to a neighbour before and get
+    the result after it.  (Thakur, Rabenseifner, Gropp 2005, sections 4.4 and 4.5.)
     """
     q = n.bit_length() - 1
-    return 2 * q * latency_s + 2 * (1 - 1 / n) * size_bytes / rate_Bps
+    p = 2**q
+    exchange_s = 2 * q * latency_s + 2 * (1 - 1 / p) * size_bytes / rate_Bps
+    return exchange_s + (2 * (latency_s + size_bytes / rate_Bps) if n > p else 0.0)
 
 
 def recursive_doubling(n: int, size_bytes: float, rate_Bps: float, latency_s: float) -> float:
-    """all_reduce by exchange of the whole buffer, n = 2^q: q·(L + S/B)."""
-    return (n.bit_length() - 1) * (latency_s + size_bytes / rate_Bps)
+    """all_reduce by exchange of the whole buffer, p = 2^q ≤ n: q·(L + S/B), n ≠ p: q + 2 such."""
+    q = n.bit_length() - 1
+    return (q + (2 if n > 2**q else 0)) * (latency_s + size_bytes / rate_Bps)
+
+
+def recursive_doubling_all_gather(
+    n: int, size_bytes: float, rate_Bps: float, latency_s: float
+) -> float:
+    """all_gather of S bytes in total, of n parts of S/n.
+
+    With r = n − 2^q the first r of the p = 2^q vertices have two parts, one of them from their
+    extra rank (a step of one part).  At distance d the largest message comes from a vertex of the
+    first d: d + min(d, r) parts.  At last an extra rank gets the n − 1 parts of the others.
+    (Thakur, Rabenseifner, Gropp 2005, section 4.1, with the fold of section 4.5.)
+    """
+    q = n.bit_length() - 1
+    r = n - 2**q
+    parts = sum(2**k + min(2**k, r) for k in range(q)) + (1 + n - 1 if r else 0)
+    return (q + (2 if r else 0)) * latency_s + parts / n * size_bytes / rate_Bps
+
+
+def recursive_halving_reduce_scatter(
+    n: int, size_bytes: float, rate_Bps: float, latency_s: float
+) -> float:
+    """The all_gather backwards, but that an extra rank gives all n parts, its own too."""
+    more_s = size_bytes / n / rate_Bps if n & (n - 1) else 0.0
+    return recursive_doubling_all_gather(n, size_bytes, rate_Bps, latency_s) + more_s
 
 
 def bruck_all_gather(n: int, size_bytes: float, rate_Bps: float, latency_s: float) -> float:
