@@ -1,0 +1,256 @@
+"""Where the time of a step goes: busy, exposed, waiting, hidden; and its critical path."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.compose.step.timeline import Part, Timeline
+from simulator.engine.outcome import Interval
+
+__all__ = ["Account", "CallSpan", "Segment", "accounts", "call_spans", "critical_path", "latecomer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSpan:
+    """A call as one class of ranks lives it."""
+
+    name: str
+    traffic: str
+    stream: str
+    call_s: float
+    begin_s: float
+    """When the last member (of a transfer: the sender) has called."""
+    end_s: float
+    last: int
+    """Class that called last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The step of one class of ranks, seconds; the parts of `busy` and `lost` sum to the step."""
+
+    unit: int
+    busy_s: dict[str, float]
+    """By purpose of the computes."""
+    exposed_s: dict[str, float]
+    """By traffic: its compute stream stands while data move."""
+    waiting_s: dict[str, float]
+    """By traffic: its compute stream stands because a peer has not called yet."""
+    idle_s: float
+    """Neither: it has not begun, is done, or waits for another stream's computes."""
+    traffic_s: dict[str, float]
+    """By traffic: time with data moving, hidden or not."""
+
+
+def call_spans(timeline: Timeline) -> list[list[CallSpan]]:
+    """Return the calls of each class, by time of call."""
+    spans: list[list[CallSpan]] = [[] for _ in range(timeline.classes.n_classes)]
+    position = _positions(timeline)
+    for record in timeline.outcome.collectives:
+        traffic, _, stream = record.communicator.split("|")
+        group = [position[int(member)] for member in record.group]
+        last = int(np.argmax(record.call_s))
+        one_way = traffic == "pipeline"
+        begin = float(record.call_s[0] if one_way else record.call_s[last])
+        for place, unit in enumerate(group):
+            call = float(record.call_s[place])
+            end = float(record.end_s[place])
+            spans[unit].append(
+                CallSpan(
+                    name=record.name,
+                    traffic=traffic,
+                    stream=stream,
+                    call_s=call,
+                    begin_s=min(max(begin, call), end),
+                    end_s=end,
+                    last=group[0] if one_way else group[last],
+                )
+            )
+    for own in spans:
+        own.sort(key=lambda span: (span.call_s, span.end_s))
+    return spans
+
+
+def _positions(timeline: Timeline) -> dict[int, int]:
+    """Return the class by the engine's rank: folded programs run on classes themselves."""
+    found = timeline.unit_of_rank
+    return {int(rank): unit for rank, unit in found.items()}
+
+
+def accounts(timeline: Timeline) -> list[Account]:
+    """Return the account of every class."""
+    spans = call_spans(timeline)
+    position = _positions(timeline)
+    intervals: list[list[Interval]] = [[] for _ in spans]
+    for item in timeline.outcome.intervals:
+        if item.stream == "compute":
+            intervals[position[item.rank]].append(item)
+    return [_account(unit, intervals[unit], spans[unit], timeline) for unit in range(len(spans))]
+
+
+def _account(
+    unit: int, intervals: Sequence[Interval], spans: Sequence[CallSpan], timeline: Timeline
+) -> Account:
+    busy: dict[str, float] = defaultdict(float)
+    exposed: dict[str, float] = defaultdict(float)
+    waiting: dict[str, float] = defaultdict(float)
+    traffic: dict[str, float] = defaultdict(float)
+    by_end = sorted(spans, key=lambda span: span.end_s)
+    ends = [span.end_s for span in by_end]
+    for item in intervals:
+        if item.kind == "compute":
+            for part, length in _shares(timeline.parts[item.name], item.end_s - item.start_s):
+                if part.is_call:
+                    exposed[part.purpose] += length
+                    traffic[part.purpose] += length
+                else:
+                    busy[part.purpose] += length
+            continue
+        # A wait, or a call on the compute stream: what ends in it is what held it up.
+        first = bisect_left(ends, item.start_s)
+        reached = item.start_s
+        for span in by_end[first:]:
+            if span.call_s >= item.end_s or span.end_s > item.end_s + 1e-12:
+                break
+            if span.end_s <= reached:
+                continue
+            middle = min(max(span.begin_s, reached), span.end_s)
+            waiting[span.traffic] += middle - reached
+            exposed[span.traffic] += span.end_s - middle
+            reached = span.end_s
+    for span in spans:
+        traffic[span.traffic] += span.end_s - span.begin_s
+    told = sum(busy.values()) + sum(exposed.values()) + sum(waiting.values())
+    return Account(
+        unit=unit,
+        busy_s=dict(busy),
+        exposed_s={key: value for key, value in exposed.items() if value > 0.0},
+        waiting_s={key: value for key, value in waiting.items() if value > 0.0},
+        idle_s=max(0.0, timeline.outcome.end_s - told),
+        traffic_s=dict(traffic),
+    )
+
+
+def _shares(parts: Sequence[Part], length_s: float) -> list[tuple[Part, float]]:
+    """Return the parts of a compute with their shares of the time it really took."""
+    total = sum(part.duration_s for part in parts)
+    stretch = length_s / total if total > 0 else 0.0
+    return [(part, part.duration_s * stretch) for part in parts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A piece of the critical path."""
+
+    unit: int
+    what: str
+    """Purpose of a compute, or traffic of a call."""
+    name: str
+    start_s: float
+    end_s: float
+
+
+def critical_path(timeline: Timeline) -> list[Segment]:
+    """Return the chain of computes and transfers that ends last, in order of time.
+
+    Backwards from the end: a compute came after what its stream did before; a wait ended with the
+    call it waited for, which began when its last member called, and is followed there.
+    """
+    spans = call_spans(timeline)
+    by_end = [sorted(own, key=lambda span: span.end_s) for own in spans]
+    ends = [[span.end_s for span in own] for own in by_end]
+    position = _positions(timeline)
+    computes: list[list[Interval]] = [[] for _ in spans]
+    for item in timeline.outcome.intervals:
+        if item.kind == "compute":
+            computes[position[item.rank]].append(item)
+    for own in computes:
+        own.sort(key=lambda item: item.end_s)
+    done = [[item.end_s for item in own] for own in computes]
+
+    unit = int(np.argmax([max([*a, *b], default=0.0) for a, b in zip(ends, done, strict=True)]))
+    now = max([*ends[unit], *done[unit]], default=0.0)
+    path: list[Segment] = []
+    tiny = 1e-9 * max(now, 1e-9)
+    while now > tiny:
+        compute = _last_until(computes[unit], done[unit], now, tiny)
+        call = _last_until(by_end[unit], ends[unit], now, tiny)
+        if isinstance(compute, Interval) and (call is None or compute.end_s >= call.end_s - tiny):
+            for part, length in reversed(
+                _shares(timeline.parts[compute.name], compute.end_s - compute.start_s)
+            ):
+                end = path[-1].start_s if path and path[-1].start_s <= compute.end_s else now
+                end = min(end, compute.end_s)
+                path.append(
+                    Segment(
+                        unit=unit,
+                        what=part.purpose,
+                        name=part.name,
+                        start_s=max(end - length, compute.start_s),
+                        end_s=end,
+                    )
+                )
+            now = compute.start_s
+        elif isinstance(call, CallSpan):
+            path.append(
+                Segment(
+                    unit=unit,
+                    what=call.traffic,
+                    name=call.name,
+                    start_s=call.begin_s,
+                    end_s=call.end_s,
+                )
+            )
+            # What held up its begin: the last to call.
+            unit = call.last
+            now = call.begin_s if call.begin_s < call.end_s else call.begin_s - tiny
+        else:
+            break
+        if len(path) > 1_000_000:
+            break
+    return path[::-1]
+
+
+def _last_until(
+    items: Sequence[Interval] | Sequence[CallSpan], ends: Sequence[float], now: float, tiny: float
+) -> Interval | CallSpan | None:
+    """Return the longest-lasting item among those that end last, at `now` or before."""
+    place = bisect_left(ends, now + tiny) - 1
+    while place >= 0:
+        item = items[place]
+        start = item.start_s if isinstance(item, Interval) else item.begin_s
+        if item.end_s > start:
+            return item
+        place -= 1
+    return None
+
+
+def latecomer(timeline: Timeline, found: Sequence[Account]) -> tuple[int, float] | None:
+    """Return (class, longest wait of another) of the straggler; None where nobody holds others up.
+
+    Who arrives last at calls makes the others wait; ranks that wait for a straggler in one group
+    arrive late in their other groups, too, so of those who arrive last the one that itself waits
+    least is the cause.
+    """
+    held_up: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    position = _positions(timeline)
+    for record in timeline.outcome.collectives:
+        traffic = record.communicator.split("|")[0]
+        if traffic == "pipeline" or len(record.group) < 2:
+            continue
+        last = int(np.argmax(record.call_s))
+        by_victim = held_up[position[int(record.group[last])]]
+        for place, member in enumerate(record.group.tolist()):
+            by_victim[position[member]] += float(record.call_s[last] - record.call_s[place])
+    blamed = {unit: max(own.values(), default=0.0) for unit, own in held_up.items()}
+    worst = max(blamed.values(), default=0.0)
+    if worst < 0.01 * timeline.outcome.end_s:
+        return None
+    suspects = [unit for unit, total in blamed.items() if total > 0.2 * worst]
+    unit = min(suspects, key=lambda suspect: sum(found[suspect].waiting_s.values()))
+    return unit, blamed[unit]

@@ -1,0 +1,367 @@
+"""Simulate one training step: model, strategy and cluster in, a `TrainingStep` out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.base.errors import Problem, ScenarioError
+from simulator.compose.cluster import Cluster
+from simulator.compose.step.account import Account, accounts, critical_path, latecomer
+from simulator.compose.step.classes import Classes, fold_ranks, keep_ranks
+from simulator.compose.step.prices import Pricer
+from simulator.compose.step.timeline import Timeline, call_of, run_exact, run_folded
+from simulator.compute.gpu import DTYPES
+from simulator.compute.model import ComputeModel, compute_model
+from simulator.models.model import Model
+from simulator.results.training import CallTimes, RankAccount, TrainingStep
+from simulator.training.plan import Call, StepPlan, Transfer
+from simulator.training.strategy import Strategy
+
+__all__ = ["SimulatedStep", "compute_of", "plan_of", "simulate_plan", "simulate_step"]
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+MOST_EXACT_RANKS = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedStep:
+    """A step's result, and the timeline that it was read from."""
+
+    step: TrainingStep
+    timeline: Timeline
+    plan: StepPlan
+
+
+def compute_of(cluster: Cluster, strategy: Strategy) -> ComputeModel:
+    """Return the compute model of the cluster's slowest GPU (ranks in step wait for it)."""
+    models = []
+    for template in {id(t): t for t in cluster.fabric.templates}.values():
+        gpu = template.gpu
+        models.append(
+            compute_model(
+                name=gpu.name,
+                generation=gpu.generation,
+                peak_flops=gpu.peak_flops,
+                memory_Bps=gpu.memory_Bps,
+                compute_units=gpu.compute_units,
+                l2_bytes=gpu.last_cache_bytes,
+                framework=strategy.framework,
+            )
+        )
+    key = DTYPES[strategy.precision.compute][0] if strategy.precision.compute in DTYPES else ""
+    return min(models, key=lambda m: (m.gpu.peak_flops.get(key, 0.0), m.memory_Bps))
+
+
+def simulate_step(
+    cluster: Cluster,
+    model: Model,
+    strategy: Strategy,
+    *,
+    compute: ComputeModel | None = None,
+    slow: Mapping[int, float] | None = None,
+    late_s: Mapping[int, float] | None = None,
+    slowdown: float | None = None,
+    exact: bool = False,
+) -> SimulatedStep:
+    """Simulate one training step.
+
+    Parameters
+    ----------
+    cluster
+        GPUs and network; job ranks are its GPUs 0 … world size − 1.
+    model, strategy
+        What is trained, and how it is spread.
+    compute
+        Times of kernels; None: of the cluster's GPUs.
+    slow
+        Factor on the compute times by rank (2: takes twice as long).
+    late_s
+        How late a rank begins, by rank.
+    slowdown
+        Share by which computes take longer while their GPU communicates; None: the compute
+        model's.
+    exact
+        Simulate every rank and every call on the whole network, nothing folded.
+
+    Raises
+    ------
+    ScenarioError
+        The strategy does not fit the model or the cluster; all reasons at once.
+    """
+    compute = compute or compute_of(cluster, strategy)
+    plan = plan_of(cluster, model, strategy, compute)
+    if slowdown is None:
+        slowdown = compute.communication_slowdown - 1.0
+    timeline = simulate_plan(
+        cluster, plan, slow=slow, late_s=late_s, slowdown=slowdown, exact=exact
+    )
+    step = _result(cluster, model, strategy, compute, plan, timeline, folded=not exact)
+    return SimulatedStep(step=step, timeline=timeline, plan=plan)
+
+
+def plan_of(cluster: Cluster, model: Model, strategy: Strategy, compute: ComputeModel) -> StepPlan:
+    """Return the plan of a strategy that fits the cluster.
+
+    Raises
+    ------
+    ScenarioError
+        The strategy does not fit.
+    """
+    from simulator.training.step import check_strategy, plan_step
+
+    local = int(np.bincount(np.asarray(cluster.fabric.node_of_gpu)).max())
+    check_strategy(model, strategy, world_size=cluster.n_gpus, gpus_per_node=local)
+    return plan_step(model, strategy, compute)
+
+
+def simulate_plan(
+    cluster: Cluster,
+    plan: StepPlan,
+    *,
+    slow: Mapping[int, float] | None = None,
+    late_s: Mapping[int, float] | None = None,
+    slowdown: float = 0.0,
+    exact: bool = False,
+) -> Timeline:
+    """Simulate a plan; parameters as of `simulate_step`."""
+    world = plan.mesh.world_size
+    if world > cluster.n_gpus:
+        raise ScenarioError(
+            Problem(
+                key="training",
+                message=f"needs {world} ranks, the cluster has {cluster.n_gpus} GPUs",
+                allowed=f"sizes of all axes that multiply to {cluster.n_gpus}",
+            )
+        )
+    factor = _by_rank(slow, world, 1.0, "slow")
+    late = _by_rank(late_s, world, 0.0, "late")
+    pricer = Pricer(cluster, np.arange(world, dtype=np.int64))
+    if exact:
+        if world > MOST_EXACT_RANKS:
+            raise ScenarioError(
+                Problem(
+                    key="training.fold",
+                    message=f"{world} ranks are too many to simulate one by one",
+                    allowed=f"at most {MOST_EXACT_RANKS} ranks, or fold: yes",
+                )
+            )
+        return run_exact(
+            plan, pricer, keep_ranks(plan.mesh), slow=factor, late_s=late, slowdown=slowdown
+        )
+    classes = _folded_classes(plan, pricer, factor, late)
+    return run_folded(plan, pricer, classes, slow=factor, late_s=late, slowdown=slowdown)
+
+
+def _by_rank(given: Mapping[int, float] | None, world: int, usual: float, key: str) -> FloatArray:
+    values = np.full(world, usual)
+    for rank, value in (given or {}).items():
+        if not 0 <= rank < world:
+            raise ScenarioError(
+                Problem(
+                    key=f"perturb.{key}",
+                    message=f"rank {rank} is outside the job",
+                    allowed=f"ranks 0-{world - 1}",
+                )
+            )
+        values[rank] = value
+    return values
+
+
+def _folded_classes(
+    plan: StepPlan, pricer: Pricer, slow: FloatArray, late_s: FloatArray
+) -> Classes:
+    calls: dict[str, dict[str, Call]] = {}
+    for role in plan.roles:
+        for task in role.tasks:
+            if isinstance(task, Call) and task.axis in plan.mesh.groups:
+                own = calls.setdefault(task.axis, {})
+                if task.size_bytes > (
+                    own[task.collective].size_bytes if task.collective in own else -1
+                ):
+                    own[task.collective] = task
+    labels: dict[str, IntArray] = {}
+    for axis, by_collective in calls.items():
+        groups = plan.mesh.groups[axis]
+        if groups.shape[1] > 1:
+            asked = [call_of(task, groups.shape[1]) for task in by_collective.values()]
+            labels[axis] = pricer.label(groups, asked)
+    own_kind = np.stack([plan.mesh.stage_of_rank.astype(np.float64), slow, late_s], axis=1)
+    label = np.unique(own_kind, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
+    return fold_ranks(plan.mesh, label, labels)
+
+
+# The result -----------------------------------------------------------------------------------
+
+
+def _result(
+    cluster: Cluster,
+    model: Model,
+    strategy: Strategy,
+    compute: ComputeModel,
+    plan: StepPlan,
+    timeline: Timeline,
+    *,
+    folded: bool,
+) -> TrainingStep:
+    found = accounts(timeline)
+    seq = strategy.seq or model.seq
+    samples = strategy.global_batch
+    flops = model.flops(seq) * samples
+    again = {"none": 0.0, "selective": 0.0, "full": flops / 3.0}[strategy.recompute]
+    if strategy.recompute == "full" and strategy.recompute_layers is not None:
+        per_stage = max(1, model.blocks // strategy.pipeline)
+        again *= min(1.0, strategy.recompute_layers / per_stage)
+    critical: dict[str, float] = {}
+    path = critical_path(timeline)
+    for segment in path:
+        critical[segment.what] = critical.get(segment.what, 0.0) + segment.end_s - segment.start_s
+    step_s = timeline.outcome.end_s
+    ranks = [np.flatnonzero(timeline.classes.class_of_rank == a.unit) for a in found]
+    kept = [
+        RankAccount(
+            ranks=tuple(map(int, own)),
+            stage=int(plan.mesh.stage_of_rank[own[0]]),
+            busy_s=a.busy_s,
+            exposed_s=a.exposed_s,
+            waiting_s=a.waiting_s,
+            idle_s=a.idle_s,
+            traffic_s=a.traffic_s,
+        )
+        for a, own in zip(found, ranks, strict=True)
+    ]
+    nodes = np.asarray(cluster.fabric.node_of_gpu)[: plan.mesh.world_size]
+    key = strategy.precision.compute
+    return TrainingStep(
+        model=model.name,
+        strategy=words_of(strategy),
+        world_size=plan.mesh.world_size,
+        n_nodes=len(np.unique(nodes)),
+        step_s=step_s,
+        samples=samples,
+        tokens=samples * seq if model.unit == "tokens" else samples,
+        unit=model.unit,
+        model_flops=flops,
+        hardware_flops=flops + again,
+        peak_flops=compute.gpu.peak(key),
+        peak_type=key,
+        accounts=tuple(kept),
+        critical_s=critical,
+        calls=_call_times(cluster, plan, timeline),
+        verdict=_verdict(step_s, critical),
+        straggler=_straggler(timeline, found, ranks, step_s),
+        folded=folded,
+    )
+
+
+def _call_times(cluster: Cluster, plan: StepPlan, timeline: Timeline) -> tuple[CallTimes, ...]:
+    counts: dict[tuple[str, str, int], int] = {}
+    traffic: dict[tuple[str, str, int], str] = {}
+    for role in plan.roles:
+        own: Counter[tuple[str, str, int]] = Counter()
+        for task in role.tasks:
+            if isinstance(task, Call):
+                key = (task.axis, task.collective, task.size_bytes)
+                traffic[key] = task.traffic
+            elif isinstance(task, Transfer) and task.direction == "send":
+                key = ("pipeline", "send_recv", task.size_bytes)
+                traffic[key] = "pipeline"
+            else:
+                continue
+            own[key] += 1
+        for key, count in own.items():
+            counts[key] = max(count, counts.get(key, 0))
+    rows = []
+    for key, price in timeline.prices.items():
+        if key not in counts:
+            continue
+        axis, collective, size = key
+        members = plan.mesh.groups[axis][0]
+        pair = axis == "pipeline"
+        rows.append(
+            CallTimes(
+                axis=axis,
+                traffic=traffic[key],
+                collective=collective,
+                size_bytes=size,
+                group_size=2 if pair else len(members),
+                group_nodes=cluster.group_nodes(members[:2] if pair else members),
+                n_calls=counts[key],
+                time_s=price.time_s,
+                algorithm=price.choice.algorithm,
+                protocol=price.choice.protocol,
+                n_channels=price.choice.n_channels,
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: -row.n_calls * row.time_s))
+
+
+_COMPUTES = ("forward", "backward", "recompute", "optimizer", "compress", "copy", "other")
+
+
+def _verdict(step_s: float, critical: Mapping[str, float]) -> str:
+    """Return one sentence on what bounds the step, from its critical path."""
+    if step_s <= 0:
+        return ""
+    compute = sum(value for key, value in critical.items() if key in _COMPUTES)
+    traffic = {key: value for key, value in critical.items() if key not in _COMPUTES}
+    moved = sum(traffic.values())
+    share = 100.0 * compute / step_s
+    if not traffic or moved < 0.01 * step_s:
+        return f"compute-bound: {share:.0f} % of the critical path computes"
+    worst = max(traffic, key=lambda key: traffic[key])
+    told = f"{worst}-parallel traffic" if worst != "offload" else "offload"
+    part = f"{100 * traffic[worst] / step_s:.0f} % of it is {told}"
+    kind = "compute-bound" if compute >= moved else "communication-bound"
+    return f"{kind}: {share:.0f} % of the critical path computes, {part}"
+
+
+def _straggler(
+    timeline: Timeline, found: Sequence[Account], ranks: Sequence[IntArray], step_s: float
+) -> str:
+    late = latecomer(timeline, found)
+    if late is None:
+        return ""
+    unit, caused = late
+    own = ranks[unit]
+    from simulator.base.fields import format_ranks
+
+    plural = "s" if len(own) > 1 else ""
+    return (
+        f"rank{plural} {format_ranks(tuple(map(int, own[:64])))} arrive{'' if plural else 's'} "
+        f"last: others wait up to {caused * 1e3:.3g} ms of the {step_s * 1e3:.4g} ms step"
+    )
+
+
+def words_of(strategy: Strategy) -> str:
+    """Return a strategy in one line."""
+    sizes = [
+        ("TP", strategy.tensor),
+        ("CP", strategy.context),
+        ("EP", strategy.expert),
+        ("PP", strategy.pipeline),
+        ("DP", strategy.data),
+    ]
+    words = [f"{name}{size}" for name, size in sizes if size > 1] or ["1 GPU"]
+    dp = strategy.data_parallel
+    if strategy.data * strategy.context > 1:
+        names = {"ddp": "DDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
+        kind = names.get(dp.kind, "FSDP")
+        words.append(f"{kind}/{dp.shard}" if dp.shard else kind)
+    if strategy.sequence_parallel:
+        words.append("SP")
+    told = " ".join(words)
+    if strategy.pipeline > 1:
+        told += f", {strategy.schedule}"
+        if strategy.virtual > 1:
+            told += f" v={strategy.virtual}"
+    told += f", micro-batch {strategy.micro_batch} x {strategy.micro_batches}"
+    if strategy.recompute != "none":
+        told += f", recompute {strategy.recompute}"
+    return told

@@ -1,0 +1,534 @@
+"""A step's plan on the engine: one program for each class of ranks, or for each rank.
+
+Folded, a call is a flow on the links near the ranks that stand for the others: it lasts as long as
+its price says while nobody else needs those links, and shares them max-min fairly otherwise.
+Unfolded, every call of every group runs on the whole network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.base.errors import SimulationError
+from simulator.collectives.call import Call as CollectiveCall
+from simulator.compose.step.classes import Classes
+from simulator.compose.step.prices import Price, Pricer, Resource
+from simulator.engine.outcome import Outcome
+from simulator.engine.simulate import simulate
+from simulator.engine.traffic import (
+    Collective,
+    Connections,
+    Messages,
+    Network,
+    Program,
+    StageTraffic,
+    Start,
+)
+from simulator.engine.traffic import Compute as EngineCompute
+from simulator.engine.traffic import Wait as EngineWait
+from simulator.training.plan import Call, Compute, StepPlan, Task, Transfer
+
+__all__ = ["Part", "Timeline", "call_of", "run_exact", "run_folded"]
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+SHARED = 1.02
+"""Links that two calls together would fill by less than this are not shared between them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A task inside one compute of the engine."""
+
+    name: str
+    duration_s: float
+    purpose: str
+    """Purpose of a compute, or traffic of a call."""
+    is_call: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """What the engine did with a plan."""
+
+    outcome: Outcome
+    classes: Classes
+    parts: Mapping[str, tuple[Part, ...]]
+    """What a compute of that name consists of, in order."""
+    prices: Mapping[tuple[str, str, int], Price]
+    """By (axis, collective, size), of the first group priced; empty where unfolded."""
+    sent_bytes: Mapping[str, float]
+    """Buffer bytes (nccl-tests' S) of the first stage's calls by traffic."""
+    unit_of_rank: Mapping[int, int]
+    """Class by the engine's rank."""
+
+
+def run_folded(
+    plan: StepPlan,
+    pricer: Pricer,
+    classes: Classes,
+    *,
+    slow: FloatArray,
+    late_s: FloatArray,
+    slowdown: float,
+) -> Timeline:
+    """Simulate a step with one rank of each class.
+
+    Parameters
+    ----------
+    plan, pricer, classes
+        What ranks do, what calls cost, who is alike.
+    slow
+        Factor on the compute times of each rank, shape (world,).
+    late_s
+        How late each rank begins, shape (world,).
+    slowdown
+        Share by which computes take longer while their rank communicates.
+    """
+    return _Folded(plan, pricer, classes, slow, late_s).run(slowdown)
+
+
+def run_exact(
+    plan: StepPlan,
+    pricer: Pricer,
+    classes: Classes,
+    *,
+    slow: FloatArray,
+    late_s: FloatArray,
+    slowdown: float,
+) -> Timeline:
+    """Simulate a step with all ranks on the whole network; as `run_folded`."""
+    return _Exact(plan, pricer, classes, slow, late_s).run(slowdown)
+
+
+def communicator(traffic: str, axis: str, stream: str) -> str:
+    """Return the name under which calls of a stream match; `split` takes it apart."""
+    return f"{traffic}|{axis}|{stream}"
+
+
+class _Assembly:
+    """From tasks to the engine's programs; the two ways differ in what a call becomes."""
+
+    def __init__(
+        self,
+        plan: StepPlan,
+        pricer: Pricer,
+        classes: Classes,
+        slow: FloatArray,
+        late_s: FloatArray,
+    ) -> None:
+        self.plan = plan
+        self.pricer = pricer
+        self.classes = classes
+        self.slow = slow
+        self.late_s = late_s
+        self.parts: dict[str, tuple[Part, ...]] = {}
+        self._named: dict[object, str] = {}
+        self.made: dict[object, Collective] = {}
+        self.prices: dict[tuple[str, str, int], Price] = {}
+
+    # What a call becomes ----------------------------------------------------------------------
+
+    def call(self, unit: int, task: Call) -> Collective:
+        raise NotImplementedError
+
+    def transfer(self, unit: int, task: Transfer) -> Collective:
+        raise NotImplementedError
+
+    def inlined_s(self, unit: int, task: Call) -> float | None:
+        """Return the time of a call that can be a part of a compute; None: it cannot."""
+        raise NotImplementedError
+
+    def network(self) -> Network:
+        raise NotImplementedError
+
+    # Programs ---------------------------------------------------------------------------------
+
+    def run(self, slowdown: float) -> Timeline:
+        programs = []
+        for unit, rank in enumerate(self.classes.representative.tolist()):
+            role = self.plan.roles[int(self.plan.mesh.stage_of_rank[rank])]
+            programs.append(
+                Program(
+                    ranks=self.unit_ranks(unit),
+                    operations=tuple(self._operations(unit, float(self.slow[rank]), role.tasks)),
+                    start_s=float(self.late_s[rank]),
+                )
+            )
+        outcome = simulate(self.network(), programs, level="folded", compute_slowdown=slowdown)
+        sent: dict[str, float] = {}
+        for task in self.plan.roles[0].tasks:
+            if isinstance(task, Call | Transfer):
+                name = task.traffic if isinstance(task, Call) else "pipeline"
+                sent[name] = sent.get(name, 0.0) + task.size_bytes
+        return Timeline(
+            outcome=outcome,
+            classes=self.classes,
+            parts=self.parts,
+            prices=self.prices,
+            sent_bytes=sent,
+            unit_of_rank={
+                int(self.unit_ranks(unit)[0]): unit for unit in range(self.classes.n_classes)
+            },
+        )
+
+    def unit_ranks(self, unit: int) -> IntArray:
+        return np.array([unit])
+
+    def _operations(
+        self, unit: int, slow: float, tasks: Sequence[Task]
+    ) -> list[EngineCompute | Start | EngineWait]:
+        done: list[EngineCompute | Start | EngineWait] = []
+        held: list[Part] = []
+
+        def release() -> None:
+            if held:
+                done.append(self._compute(tuple(held)))
+                held.clear()
+
+        for task in tasks:
+            if isinstance(task, Compute):
+                part = Part(
+                    name=task.name,
+                    duration_s=task.duration_s * slow,
+                    purpose=task.purpose,
+                    is_call=False,
+                )
+                if task.stream == "compute":
+                    held.append(part)
+                    continue
+                release()
+                done.append(replace(self._compute((part,)), stream=task.stream))
+                continue
+            if isinstance(task, Call):
+                if self._size(task) < 2:
+                    continue
+                time_s = self.inlined_s(unit, task) if task.stream == "compute" else None
+                if time_s is not None:
+                    held.append(
+                        Part(name=task.name, duration_s=time_s, purpose=task.traffic, is_call=True)
+                    )
+                    continue
+                release()
+                if task.after is not None and task.after != task.stream:
+                    done.append(EngineWait(on=task.after, stream=task.stream))
+                name = communicator(task.traffic, task.axis, task.stream)
+                done.append(
+                    Start(collective=self.call(unit, task), communicator=name, stream=task.stream)
+                )
+                continue
+            release()
+            if isinstance(task, Transfer):
+                if task.after is not None and task.after != task.stream:
+                    done.append(EngineWait(on=task.after, stream=task.stream))
+                done.append(
+                    Start(
+                        collective=self.transfer(unit, task),
+                        communicator=communicator("pipeline", task.tag, task.tag),
+                        stream=task.stream,
+                    )
+                )
+            else:
+                done.append(EngineWait(on=task.on, stream=task.stream, leave=task.leave))
+        release()
+        return done
+
+    def _compute(self, parts: tuple[Part, ...]) -> EngineCompute:
+        if parts not in self._named:
+            name = parts[0].name if len(parts) == 1 else f"{parts[0].name} …"
+            name = f"{name} #{len(self._named)}"
+            self._named[parts] = name
+            self.parts[name] = parts
+        return EngineCompute(
+            name=self._named[parts], duration_s=sum(part.duration_s for part in parts)
+        )
+
+    def _size(self, task: Call) -> int:
+        groups = self.plan.mesh.groups.get(task.axis)
+        return 1 if groups is None else groups.shape[1]
+
+    def _row(self, unit: int, axis: str) -> int:
+        row = int(self.classes.row_of_rank[axis][int(self.classes.representative[unit])])
+        if row < 0:
+            raise SimulationError(
+                f"rank {int(self.classes.representative[unit])} calls on axis {axis!r}, "
+                "of which it is no member"
+            )
+        return row
+
+    def _pair_rows(self, unit: int, peer: int) -> tuple[IntArray, int, int]:
+        """Return (all pairs of two stages, lower stage first; own row; own column)."""
+        rank = int(self.classes.representative[unit])
+        stage = int(self.plan.mesh.stage_of_rank[rank])
+        low, high = min(stage, peer), max(stage, peer)
+        key = (low, high)
+        if key not in self._pairs:
+            lines = self.plan.mesh.groups["pipeline"]
+            self._pairs[key] = np.ascontiguousarray(lines[:, [low, high]])
+        return self._pairs[key], self._row(unit, "pipeline"), int(stage == high)
+
+    def _transfer_name(self, unit: int, task: Transfer) -> str:
+        own = int(self.plan.mesh.stage_of_rank[int(self.classes.representative[unit])])
+        ends = (own, task.peer) if task.direction == "send" else (task.peer, own)
+        return f"{task.tag} from stage {ends[0]} to {ends[1]}"
+
+    _pairs: dict[tuple[int, int], IntArray]
+
+
+def call_of(task: Call | Transfer, world_size: int) -> CollectiveCall:
+    """Return the collective call of a task on a group of so many ranks."""
+    collective = task.collective if isinstance(task, Call) else "send_recv"
+    return CollectiveCall(
+        collective=collective,
+        world_size=world_size,
+        size_bytes=int(task.size_bytes),
+        element_bytes=2 if task.size_bytes % 2 == 0 else 1,
+    )
+
+
+class _Folded(_Assembly):
+    def __init__(
+        self,
+        plan: StepPlan,
+        pricer: Pricer,
+        classes: Classes,
+        slow: FloatArray,
+        late_s: FloatArray,
+    ) -> None:
+        super().__init__(plan, pricer, classes, slow, late_s)
+        self._pairs = {}
+        self._links: dict[tuple[int, Resource], int] = {}
+        self._rivals = self._other_streams()
+
+    def network(self) -> Network:
+        names = [f"{kind} {way} of class {unit}" for unit, (kind, way) in self._links]
+        return Network(capacity_Bps=np.ones(max(1, len(names))), link_name=lambda link: names[link])
+
+    def _other_streams(self) -> dict[int, dict[Resource, float]]:
+        """Return, by stage, how far calls beside the compute stream fill links at most."""
+        rivals: dict[int, dict[Resource, float]] = {}
+        first = {
+            int(self.plan.mesh.stage_of_rank[rank]): unit
+            for unit, rank in reversed(list(enumerate(self.classes.representative.tolist())))
+        }
+        for role in self.plan.roles:
+            most: dict[Resource, float] = {}
+            seen: set[object] = set()
+            for task in role.tasks:
+                if not isinstance(task, Call | Transfer) or task.stream == "compute":
+                    continue
+                key = (
+                    (task.axis, task.collective, task.size_bytes)
+                    if isinstance(task, Call)
+                    else (task.peer, task.size_bytes)
+                )
+                if key in seen or (isinstance(task, Call) and self._size(task) < 2):
+                    continue
+                seen.add(key)
+                for resource, share in self._price(first[role.stage], task).use.items():
+                    most[resource] = max(share, most.get(resource, 0.0))
+            rivals[role.stage] = most
+        return rivals
+
+    def _price(self, unit: int, task: Call | Transfer) -> Price:
+        if isinstance(task, Call):
+            groups = self.plan.mesh.groups[task.axis]
+            row = self._row(unit, task.axis)
+            price = self.pricer.prices(groups, call_of(task, groups.shape[1]), row)[row]
+            self.prices.setdefault((task.axis, task.collective, task.size_bytes), price)
+            return price
+        pairs, row, _ = self._pair_rows(unit, task.peer)
+        price = self.pricer.prices(pairs, call_of(task, 2), row)[row]
+        self.prices.setdefault(("pipeline", "send_recv", task.size_bytes), price)
+        return price
+
+    def inlined_s(self, unit: int, task: Call) -> float | None:
+        if len(self.classes.members(self.plan.mesh, task.axis, unit)) > 1:
+            return None
+        price = self._price(unit, task)
+        stage = int(self.plan.mesh.stage_of_rank[int(self.classes.representative[unit])])
+        rivals = self._rivals[stage]
+        if any(share + rivals.get(near, 0.0) > SHARED for near, share in price.use.items()):
+            return None
+        return price.time_s
+
+    def _link(self, unit: int, resource: Resource) -> int:
+        return self._links.setdefault((unit, resource), len(self._links))
+
+    def _route(
+        self, unit: int, use: Mapping[Resource, float], keep: Callable[[Resource], bool]
+    ) -> list[tuple[int, float]]:
+        return [(self._link(unit, near), share) for near, share in use.items() if keep(near)]
+
+    def call(self, unit: int, task: Call) -> Collective:
+        members = self.classes.members(self.plan.mesh, task.axis, unit)
+        price = self._price(unit, task)
+        key = (task.name, task.axis, task.collective, task.size_bytes, members.tobytes())
+        if key not in self.made:
+            order = np.sort(members)
+            routes = [self._route(member, price.use, lambda _: True) for member in order.tolist()]
+            self.made[key] = _meeting(task.name, order, price.time_s, routes)
+        return self.made[key]
+
+    def transfer(self, unit: int, task: Transfer) -> Collective:
+        pairs, row, column = self._pair_rows(unit, task.peer)
+        ends = self.classes.class_of_rank[pairs[row]]
+        sender = column if task.direction == "send" else 1 - column
+        price = self._price(unit, task)
+        name = self._transfer_name(unit, task)
+        key = (name, task.size_bytes, int(ends[sender]), int(ends[1 - sender]))
+        if key not in self.made:
+            route = self._route(int(ends[sender]), price.use, lambda near: near[1] != "in")
+            route += self._route(int(ends[1 - sender]), price.use, lambda near: near[1] == "in")
+            group = np.array([ends[sender], ends[1 - sender]])
+            self.made[key] = _flow(name, group, price.time_s, route)
+        return self.made[key]
+
+
+class _Exact(_Assembly):
+    def __init__(
+        self,
+        plan: StepPlan,
+        pricer: Pricer,
+        classes: Classes,
+        slow: FloatArray,
+        late_s: FloatArray,
+    ) -> None:
+        super().__init__(plan, pricer, classes, slow, late_s)
+        self._pairs = {}
+
+    def network(self) -> Network:
+        return self.pricer.cluster.network
+
+    def unit_ranks(self, unit: int) -> IntArray:
+        return self.pricer.ranks[[int(self.classes.representative[unit])]]
+
+    def inlined_s(self, unit: int, task: Call) -> float | None:
+        return None
+
+    def call(self, unit: int, task: Call) -> Collective:
+        groups = self.plan.mesh.groups[task.axis]
+        row = self._row(unit, task.axis)
+        key = (task.name, task.axis, task.collective, task.size_bytes, row)
+        if key not in self.made:
+            placed = self.pricer.ranks[groups[row]]
+            self.made[key] = self.pricer.collective(call_of(task, len(placed)), placed, task.name)
+        return self.made[key]
+
+    def transfer(self, unit: int, task: Transfer) -> Collective:
+        pairs, row, column = self._pair_rows(unit, task.peer)
+        sender = column if task.direction == "send" else 1 - column
+        placed = self.pricer.ranks[pairs[row][[sender, 1 - sender]]]
+        name = self._transfer_name(unit, task)
+        key = (name, task.size_bytes, placed.tobytes())
+        if key not in self.made:
+            both = self.pricer.collective(call_of(task, 2), placed, name)
+            self.made[key] = _one_way(both)
+        return self.made[key]
+
+
+# The engine's form of a priced call -----------------------------------------------------------
+
+
+def _connections(
+    src: Sequence[int], dst: Sequence[int], routes: Sequence[Sequence[tuple[int, float]]]
+) -> Connections:
+    indptr = np.concatenate([[0], np.cumsum([len(route) for route in routes])])
+    flat = [hop for route in routes for hop in route]
+    return Connections(
+        src=np.asarray(src, dtype=np.int64),
+        dst=np.asarray(dst, dtype=np.int64),
+        indptr=indptr.astype(np.int64),
+        link=np.array([link for link, _ in flat], dtype=np.int64),
+        weight=np.array([share for _, share in flat], dtype=np.float64),
+        latency_s=np.zeros(len(src)),
+        max_rate_Bps=np.ones(len(src)),
+    )
+
+
+def _stage(name: str, connection: Sequence[int], size: float) -> StageTraffic:
+    sizes = np.full(len(connection), size)
+    return StageTraffic(
+        name=name,
+        connection=np.asarray(connection, dtype=np.int64),
+        channel=np.zeros(len(connection), dtype=np.int64),
+        n_steps=1,
+        messages=lambda _: Messages(edge=None, size_bytes=sizes),
+        edge_bytes=sizes,
+        edge_messages=np.ones(len(connection), dtype=np.int64),
+    )
+
+
+def _meeting(
+    name: str, members: IntArray, time_s: float, routes: Sequence[Sequence[tuple[int, float]]]
+) -> Collective:
+    """Return a call in which all members wait for the last, then are busy for the price's time.
+
+    The flow's bytes are seconds of the price, its greatest rate is one a second.
+    """
+    n = len(members)
+    if n == 1:
+        return _made(name, members, 2, _connections([0], [1], routes), [_stage(name, [0], time_s)])
+    src, dst = [*range(n), *[n] * n], [*[n] * n, *range(n)]
+    connections = _connections(src, dst, [*[()] * n, *routes])
+    stages = [_stage("meet", range(n), 0.0), _stage(name, range(n, 2 * n), time_s)]
+    return _made(name, members, n + 1, connections, stages)
+
+
+def _flow(
+    name: str, ends: IntArray, time_s: float, route: Sequence[tuple[int, float]]
+) -> Collective:
+    """Return a transfer from the first to the second member."""
+    return _made(name, ends, 2, _connections([0], [1], [route]), [_stage(name, [0], time_s)])
+
+
+def _made(
+    name: str,
+    members: IntArray,
+    n_slots: int,
+    connections: Connections,
+    stages: Sequence[StageTraffic],
+) -> Collective:
+    return Collective(
+        name=name,
+        signature=(name,),
+        group=np.asarray(members),
+        n_slots=n_slots,
+        connections=connections,
+        stages=tuple(stages),
+        launch_s=0.0,
+    )
+
+
+def _one_way(both: Collective) -> Collective:
+    """Return the half of a two-rank exchange that goes from its first to its second rank."""
+    stages = []
+    for stage in both.stages:
+        keep = np.flatnonzero(both.connections.src[stage.connection] == 0)
+        if len(keep) == 0:
+            continue
+        stages.append(_kept(stage, keep))
+    return replace(both, stages=tuple(stages), signature=(*both.signature, "one way"))
+
+
+def _kept(stage: StageTraffic, keep: IntArray) -> StageTraffic:
+    def messages(step: int) -> Messages:
+        given = stage.messages(step)
+        edge = np.arange(len(stage.connection)) if given.edge is None else given.edge
+        size = np.broadcast_to(given.size_bytes, edge.shape)
+        chosen = np.isin(edge, keep)
+        return Messages(edge=np.searchsorted(keep, edge[chosen]), size_bytes=size[chosen])
+
+    return replace(
+        stage,
+        connection=stage.connection[keep],
+        channel=stage.channel[keep],
+        messages=messages,
+        edge_bytes=stage.edge_bytes[keep],
+        edge_messages=stage.edge_messages[keep],
+    )
