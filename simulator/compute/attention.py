@@ -14,17 +14,16 @@ References
 
 from __future__ import annotations
 
-import math
-
 from simulator.compute.constants import Constants
-from simulator.compute.gemm import ceiling_flops
-from simulator.compute.gpu import DTYPES, Gpu
+from simulator.compute.gemm import ceiling_flops, reached_Bps
+from simulator.compute.gpu import Gpu
 from simulator.models.kernels import Attention
 
 __all__ = ["attention_s", "scored_pairs"]
 
 _BACKWARD = ("input_gradient", "weight_gradient")
-_CLOCK_SHARE = {"half": "fp16", "bfloat16": "bf16"}
+_USUAL_WIDTH = 128
+_TWO_BYTES = ("half", "bfloat16")
 _FLOPS_PER_CYCLE = {
     "volta": 1024.0,
     "turing": 1024.0,
@@ -61,32 +60,34 @@ def attention_s(kernel: Attention, dtype: str, gpu: Gpu, name: str, constants: C
         Generation of the kernel: ``flash1``, ``flash2``, ``flash3``.
     """
     # Products of attention are in two bytes where the step's type is narrower.
-    key = dtype if dtype in _CLOCK_SHARE else "bfloat16" if "bf16" in gpu.peak_flops else "half"
-    kind = constants.attention[name]
+    key = dtype if dtype in _TWO_BYTES else "bfloat16" if "bf16" in gpu.peak_flops else "half"
+    by_gpu = constants.attention[name]
+    kind = by_gpu.get(gpu.generation) or by_gpu["default"]
     backward = kernel.phase in _BACKWARD
+    block = min(constants.attention_tile, kernel.q_len)
     pairs = scored_pairs(kernel, constants.attention_tile) * kernel.batch * kernel.heads
     width = kernel.head_dim + kernel.value_dim
     per_pair = 2.0 * width if not backward else 2.0 * (3 * kernel.head_dim + 2 * kernel.value_dim)
     rate = ceiling_flops(gpu, key, constants)
     share = kind.backward_matmul if backward else kind.matmul
+    if kernel.head_dim > _USUAL_WIDTH:
+        share *= kind.wide
     cycles = kind.backward_cycles if backward else kind.forward_cycles
-    # One cycle of all units does so many FLOPs at the sustained clock.
+    # All units together do so many FLOPs per cycle at the sustained clock.
     per_cycle = _FLOPS_PER_CYCLE.get(gpu.generation, 2048.0)
-    compute_s = pairs * (per_pair / share + cycles * per_cycle) / rate
+    pair_s = (per_pair / share + cycles * per_cycle) / rate
+    compute_s = pairs * pair_s
     if gpu.compute_units:
-        blocks = kernel.batch * kernel.heads * math.ceil(kernel.q_len / constants.attention_tile)
-        # Two thread blocks share a unit, and with a causal mask they are uneven: waves even out.
-        slots = gpu.compute_units
-        waves = blocks / slots
-        compute_s *= max(1.0, math.ceil(waves) / waves if waves < 4 else 1.0)
-    size = max(DTYPES[dtype][1], 2.0)
-    tokens_q = float(kernel.batch) * kernel.q_len
-    tokens_kv = float(kernel.batch) * kernel.kv_len
-    once = size * (tokens_q * kernel.heads * width + tokens_kv * kernel.kv_heads * width)
-    memory_Bps = gpu.memory_Bps * constants.memory_efficiency.get(
-        gpu.generation, constants.memory_efficiency["default"]
-    )
-    # The backward reads what the forward read and wrote, and writes as many gradients, of queries
-    # in four bytes.
-    memory_s = once * (3.0 if backward else 1.0) / memory_Bps
+        tail = constants.attention_tail
+        uneven = kernel.causal and kernel.window is None
+        left = tail["backward" if backward else "causal" if uneven else "forward"]
+        longest = block * min(kernel.kv_len, kernel.window or kernel.kv_len)
+        compute_s += left * longest * pair_s * gpu.compute_units
+    size = 2.0
+    tokens_q = float(kernel.batch) * kernel.q_len * kernel.heads
+    tokens_kv = float(kernel.batch) * kernel.kv_len * kernel.kv_heads
+    once = size * width * (tokens_q + tokens_kv)
+    # The backward reads what the forward read and wrote, and writes as many gradients, those of
+    # queries in four bytes.
+    memory_s = once * (3.0 if backward else 1.0) / reached_Bps(gpu, constants)
     return max(compute_s, memory_s) + constants.ramp_s

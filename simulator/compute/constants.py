@@ -32,6 +32,8 @@ class AttentionKernel:
     """Cycles of a compute unit per score that softmax adds."""
     backward_matmul: float
     backward_cycles: float
+    wide: float = 1.0
+    """Factor on the products' share for heads wider than 128, whose tiles are smaller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +47,13 @@ class Constants:
     gemm_ceiling: Mapping[str, Mapping[str, float]]
     gemm_tiles: tuple[Tile, ...]
     gemm_tile_start_s: float
-    attention: Mapping[str, AttentionKernel]
+    gemm_boost: float
+    gemm_epilogue: float
+    attention: Mapping[str, Mapping[str, AttentionKernel]]
+    """By generation of the kernel, then of the GPU."""
     attention_kernel: Mapping[str, str]
     attention_tile: int
+    attention_tail: Mapping[str, float]
     communication_slowdown: float
     cpu_memory_efficiency: float
     host_copy_efficiency: float
@@ -71,9 +77,15 @@ def load_constants() -> Constants:
         gemm_ceiling=_table(data["gemm_ceiling"]),
         gemm_tiles=tuple(Tile(**entry) for entry in data["gemm_tiles"] if "m" in entry),
         gemm_tile_start_s=float(data["gemm_tile_start_s"]["value"]),
-        attention={k: AttentionKernel(**v) for k, v in _table(data["attention"]).items()},
+        gemm_boost=float(data["gemm_boost"]["value"]),
+        gemm_epilogue=float(data["gemm_epilogue"]["value"]),
+        attention={
+            name: {gpu: AttentionKernel(**entry) for gpu, entry in by_gpu.items()}
+            for name, by_gpu in _table(data["attention"]).items()
+        },
         attention_kernel=_table(data["attention_kernel"]),
         attention_tile=int(data["attention_tile"]["value"]),
+        attention_tail=_table(data["attention_tail"]),
         communication_slowdown=float(data["communication_slowdown"]["value"]),
         cpu_memory_efficiency=float(data["cpu_memory_efficiency"]["value"]),
         host_copy_efficiency=float(data["host_copy_efficiency"]["value"]),

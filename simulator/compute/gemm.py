@@ -1,9 +1,11 @@
 """Time of matrix products: roofline with tile and wave quantisation.
 
 A library cuts the output into tiles, one thread block each, and runs them in waves over the
-compute units.  A tile takes its products at the unit's sustained rate, beside the start of its
-pipeline; a last wave that is not full takes as long as a full one.  The library is taken to choose
-the best of a few tile shapes, and to split the inner dimension where tiles are too few.
+compute units.  A tile takes its products at the unit's rate, beside the start of its pipeline and
+the part of its results' way to memory that nothing hides; a last wave that is not full takes as
+long as a full one.  The library is taken to choose the best of a few tile shapes, and to split the
+inner dimension where tiles are too few.  Two limits hold: each unit's rate at the clock that a
+partly idle chip keeps, and the whole chip's sustained rate under its power limit.
 
 References
 ----------
@@ -23,23 +25,42 @@ import math
 
 from simulator.compute.constants import Constants
 from simulator.compute.gpu import DTYPES, Gpu
+from simulator.models.kernels import Gemm
 
-__all__ = ["ceiling_flops", "gemm_s"]
+__all__ = ["ceiling_flops", "gemm_s", "reached_Bps"]
 
-_SPLITS = (1, 2, 4, 8)
+_SPLITS = (1, 2, 3, 4, 8)
+_SHORTEST_SPLIT = 512
+"""Inner dimension of a split that is worth its start."""
+
+
+def reached_Bps(gpu: Gpu, constants: Constants) -> float:
+    """Return the HBM bandwidth that streaming kernels reach, bytes/s."""
+    share = constants.memory_efficiency
+    return gpu.memory_Bps * share.get(gpu.generation, share["default"])
 
 
 def ceiling_flops(gpu: Gpu, dtype: str, constants: Constants) -> float:
     """Return the sustained rate of a large product, FLOP/s."""
-    by_type = constants.gemm_ceiling.get(gpu.generation, constants.gemm_ceiling["default"])
+    table = constants.gemm_ceiling
+    by_type = table.get(gpu.name) or table.get(gpu.generation) or table["default"]
     return gpu.peak(dtype) * by_type.get(DTYPES[dtype][0], by_type["default"])
 
 
-def _traffic_bytes(
-    m: int, n: int, k: int, count: int, tile: tuple[int, int], gpu: Gpu, size: float
-) -> float:
+def _result_bytes(kernel: Gemm) -> float:
+    """Return bytes moved per element of the result.
+
+    Weight gradients are accumulated in four bytes: read and written; those of groups written only.
+    """
+    if kernel.phase != "weight_gradient":
+        return 2.0
+    return 8.0 if kernel.count == 1 else 4.0
+
+
+def _traffic_bytes(kernel: Gemm, tile: tuple[int, int], gpu: Gpu, size: float) -> float:
     """Return bytes over HBM: operands once, more when a wave's panels do not stay in the cache."""
-    out = 2.0 * m * n * count
+    m, n, k, count = kernel.m, kernel.n, kernel.k, kernel.count
+    out = _result_bytes(kernel) * m * n * count
     once = size * (m * k + k * n) * count
     if not gpu.l2_bytes or not gpu.compute_units or once <= gpu.l2_bytes:
         return once + out
@@ -49,29 +70,42 @@ def _traffic_bytes(
     return max(once, size * waves * panels * k) + out
 
 
-def gemm_s(m: int, n: int, k: int, count: int, dtype: str, gpu: Gpu, constants: Constants) -> float:
-    """Return the seconds of `count` products ``[m, k] x [k, n]`` in one launch, launch excluded."""
-    rate = ceiling_flops(gpu, dtype, constants)
+def gemm_s(kernel: Gemm, dtype: str, gpu: Gpu, constants: Constants) -> float:
+    """Return the seconds of a kernel of products, its launch excluded.
+
+    Parameters
+    ----------
+    kernel
+        Products; all extents positive.
+    dtype
+        Element type of the operands.
+    """
+    m, n, k, count = kernel.m, kernel.n, kernel.k, kernel.count
+    sustained = ceiling_flops(gpu, dtype, constants)
+    rate = min(sustained * constants.gemm_boost, gpu.peak(dtype))
     size = DTYPES[dtype][1]
     units = gpu.compute_units
-    memory_Bps = gpu.memory_Bps * constants.memory_efficiency.get(
-        gpu.generation, constants.memory_efficiency["default"]
-    )
-    best = math.inf
+    memory_Bps = reached_Bps(gpu, constants)
+    best_s = math.inf
     for tile in constants.gemm_tiles:
         tiles = count * math.ceil(m / tile.m) * math.ceil(n / tile.n)
-        memory_s = _traffic_bytes(m, n, k, count, (tile.m, tile.n), gpu, size) / memory_Bps
+        memory_s = _traffic_bytes(kernel, (tile.m, tile.n), gpu, size) / memory_Bps
         if not units:
-            compute_s = 2.0 * tiles * tile.m * tile.n * k / (rate * tile.efficiency)
-            best = min(best, max(compute_s, memory_s))
+            compute_s = 2.0 * tiles * tile.m * tile.n * k / (sustained * tile.efficiency)
+            best_s = min(best_s, max(compute_s, memory_s))
             continue
+        area = tile.m * tile.n * units
+        written_s = constants.gemm_epilogue * area * _result_bytes(kernel) / memory_Bps
         for split in _SPLITS:
-            if split > 1 and (tiles >= units or k // split < 512):
+            if split > 1 and (tiles >= units or k // split < _SHORTEST_SPLIT):
                 break
             waves = math.ceil(tiles * split / units)
-            tile_s = 2.0 * tile.m * tile.n * (k / split) * units / (rate * tile.efficiency)
+            tile_s = 2.0 * area * (k / split) / (rate * tile.efficiency)
             # Partial sums are written and read once more in four bytes.
             merge_s = 8.0 * m * n * count * (split - 1) / memory_Bps
-            compute_s = waves * (tile_s + constants.gemm_tile_start_s)
-            best = min(best, max(compute_s, memory_s) + merge_s)
-    return best + constants.ramp_s
+            compute_s = max(
+                waves * (tile_s + constants.gemm_tile_start_s + written_s),
+                kernel.flops / sustained,
+            )
+            best_s = min(best_s, max(compute_s, memory_s) + merge_s)
+    return best_s + constants.ramp_s

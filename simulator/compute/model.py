@@ -8,7 +8,7 @@ from functools import lru_cache
 from simulator.base.errors import ScenarioError, unknown_name
 from simulator.compute.attention import attention_s
 from simulator.compute.constants import Constants, load_constants
-from simulator.compute.gemm import gemm_s
+from simulator.compute.gemm import gemm_s, reached_Bps
 from simulator.compute.gpu import Gpu
 from simulator.models.kernels import Attention, Gemm, Kernel, MemoryBound, Operation, Sync
 
@@ -51,9 +51,7 @@ class ComputeModel:
         self.attention = attention or known.attention_kernel.get(
             gpu.generation, known.attention_kernel["default"]
         )
-        self.memory_Bps = gpu.memory_Bps * known.memory_efficiency.get(
-            gpu.generation, known.memory_efficiency["default"]
-        )
+        self.memory_Bps = reached_Bps(gpu, known)
         """Bandwidth that streaming kernels reach, bytes/s."""
         self._timed = lru_cache(maxsize=65536)(self._kernel_s)
 
@@ -79,9 +77,7 @@ class ComputeModel:
         if isinstance(kernel, Gemm):
             if min(kernel.m, kernel.n, kernel.k, kernel.count) <= 0:
                 return 0.0
-            own = kernel.dtype or dtype
-            busy_s = gemm_s(kernel.m, kernel.n, kernel.k, kernel.count, own, self.gpu, known)
-            return busy_s + known.launch_s
+            return gemm_s(kernel, kernel.dtype or dtype, self.gpu, known) + known.launch_s
         if isinstance(kernel, Attention):
             return attention_s(kernel, dtype, self.gpu, self.attention, known) + known.launch_s
         return kernel.n_bytes / self.memory_Bps + kernel.launches * (known.ramp_s + known.launch_s)
