@@ -23,7 +23,6 @@ __all__ = ["attention_s", "scored_pairs"]
 
 _BACKWARD = ("input_gradient", "weight_gradient")
 _USUAL_WIDTH = 128
-_TWO_BYTES = ("half", "bfloat16")
 _FLOPS_PER_CYCLE = {
     "volta": 1024.0,
     "turing": 1024.0,
@@ -60,7 +59,7 @@ def attention_s(kernel: Attention, dtype: str, gpu: Gpu, name: str, constants: C
         Generation of the kernel: ``flash1``, ``flash2``, ``flash3``.
     """
     # Products of attention are in two bytes where the step's type is narrower.
-    key = dtype if dtype in _TWO_BYTES else "bfloat16" if "bf16" in gpu.peak_flops else "half"
+    key = gpu.wider(dtype)
     by_gpu = constants.attention[name]
     kind = by_gpu.get(gpu.generation) or by_gpu["default"]
     backward = kernel.phase in _BACKWARD

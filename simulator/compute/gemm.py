@@ -30,7 +30,7 @@ from simulator.models.kernels import Gemm
 __all__ = ["ceiling_flops", "gemm_s", "reached_Bps"]
 
 _SPLITS = (1, 2, 3, 4, 8)
-_SHORTEST_SPLIT = 512
+_SHORTEST_SPLIT = 256
 """Inner dimension of a split that is worth its start."""
 
 

@@ -52,3 +52,9 @@ class Gpu:
             has = [name for name, (peak, _) in DTYPES.items() if peak in self.peak_flops]
             raise ScenarioError(unknown_name(f"element type of {self.name}", dtype, has))
         return self.peak_flops[key]
+
+    def wider(self, dtype: str) -> str:
+        """Return the type itself, or the two-byte type used where it is too narrow."""
+        if dtype not in DTYPES or DTYPES[dtype][1] >= 2.0:
+            return dtype
+        return "bfloat16" if "bf16" in self.peak_flops else "half"

@@ -77,7 +77,8 @@ class ComputeModel:
         if isinstance(kernel, Gemm):
             if min(kernel.m, kernel.n, kernel.k, kernel.count) <= 0:
                 return 0.0
-            return gemm_s(kernel, kernel.dtype or dtype, self.gpu, known) + known.launch_s
+            own = kernel.dtype or (dtype if kernel.eight_bit else self.gpu.wider(dtype))
+            return gemm_s(kernel, own, self.gpu, known) + known.launch_s
         if isinstance(kernel, Attention):
             return attention_s(kernel, dtype, self.gpu, self.attention, known) + known.launch_s
         return kernel.n_bytes / self.memory_Bps + kernel.launches * (known.ramp_s + known.launch_s)
