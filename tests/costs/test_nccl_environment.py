@@ -150,7 +150,8 @@ def test_every_row_of_the_table_is_complete() -> None:
     table = variables()
     assert len(table) > 60
     for variable in table.values():
-        assert variable.effect in ("modelled", "none", "unknown"), variable.name
+        assert variable.effect in ("modelled", "none", "plan", "unknown"), variable.name
+        assert (variable.effect == "modelled") == bool(variable.acts), variable.name
         assert variable.note, variable.name
         assert variable.kind in (
             "flag",

@@ -12,7 +12,15 @@ from simulator.costs.nccl.selection import Selection, parse_selection
 from simulator.costs.nccl.tables import read_table
 from simulator.costs.nccl.version import NcclVersion
 
-__all__ = ["NcclEnvironment", "Variable", "parse_environment", "variables"]
+__all__ = [
+    "NcclEnvironment",
+    "Variable",
+    "parse_environment",
+    "parse_value",
+    "remark_on",
+    "row",
+    "variables",
+]
 
 _OLD_LEVELS = (PathType.LOC, PathType.PIX, PathType.PXB, PathType.PHB, PathType.SYS)
 """Meaning of the numbers 0 … 4 that older versions took for a level."""
@@ -24,10 +32,16 @@ class Variable:
 
     name: str
     kind: str
-    """``flag``, ``int``, ``level``, ``algorithms``, ``protocols``, ``numbers`` or ``text``."""
+    """``flag``, ``int``, ``level``, ``algorithms``, ``protocols``, ``numbers``, ``list``,
+    ``choice`` or ``text``."""
     effect: str
-    """``modelled``, ``none`` (changes nothing here) or ``unknown``."""
+    """``modelled``, ``none`` (changes nothing here), ``plan`` (no time, only the plan of sends and
+    receives) or ``unknown``."""
     note: str
+    acts: str = ""
+    """What a modelled variable changes: ``choice``, or the key of ``routing`` or ``node``."""
+    needs: str = ""
+    """Without which it does nothing: ``network``, ``verbs``, ``sockets``, ``gpudirect``, …"""
     default: int | None = None
     """NCCL's own default where it is one number."""
     minimum: int | None = None
@@ -38,6 +52,8 @@ class Variable:
     since: str | None = None
     until: str | None = None
     aliases: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    """What a ``choice`` may be."""
 
     @property
     def allowed(self) -> str:
@@ -53,7 +69,9 @@ class Variable:
             return "LOC, NVL, PIX, PXB, PHB, SYS or 0 … 4"
         if self.kind == "numbers":
             return f"{self.count} whole numbers"
-        return "text"
+        if self.kind == "choice":
+            return ", ".join(self.values)
+        return "names after commas" if self.kind == "list" else "text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +100,19 @@ class NcclEnvironment:
 
 def variables() -> dict[str, Variable]:
     """Return the table by main name."""
-    table = {}
-    for name, row in read_table("environment")["variables"].items():
-        known = dict(row)
-        known["minimum"] = known.pop("min", None)
-        known["maximum"] = known.pop("max", None)
-        known["aliases"] = tuple(known.pop("aliases", ()))
-        table[name] = Variable(name=name, **known)
-    return table
+    return {
+        name: row(name, entry) for name, entry in read_table("environment")["variables"].items()
+    }
+
+
+def row(name: str, entry: Mapping[str, Any]) -> Variable:
+    """Return a variable from its row in a data file."""
+    known = dict(entry)
+    known["minimum"] = known.pop("min", None)
+    known["maximum"] = known.pop("max", None)
+    known["aliases"] = tuple(known.pop("aliases", ()))
+    known["values"] = tuple(known.pop("values", ()))
+    return Variable(name=name, **known)
 
 
 def _integer(text: str, variable: Variable) -> int | Problem:
@@ -128,7 +151,7 @@ def _numbers(text: str, variable: Variable) -> tuple[int, ...] | Problem:
     return tuple(int(part) for part in parts)
 
 
-def _value(text: str, variable: Variable) -> Any:
+def parse_value(text: str, variable: Variable) -> Any:
     """Return the parsed value or a `Problem`."""
     if variable.kind in ("flag", "int"):
         return _integer(text, variable)
@@ -136,7 +159,24 @@ def _value(text: str, variable: Variable) -> Any:
         return _level(text, variable)
     if variable.kind == "numbers":
         return _numbers(text, variable)
+    if variable.kind == "list":
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    if variable.kind == "choice" and text not in variable.values:
+        return Problem(
+            message=f"unknown value {text!r}",
+            allowed=variable.allowed,
+            suggestion=nearest(text, variable.values),
+        )
     return text
+
+
+def remark_on(variable: Variable) -> str | None:
+    """Return a warning when the variable does nothing in the model."""
+    if variable.effect in ("none", "plan"):
+        return f"{variable.name} has no effect in the model: {variable.note}"
+    if variable.effect == "unknown":
+        return f"{variable.name} is not modelled: {variable.note}"
+    return None
 
 
 def _remark(variable: Variable, version: NcclVersion) -> str | None:
@@ -145,11 +185,7 @@ def _remark(variable: Variable, version: NcclVersion) -> str | None:
         return f"{variable.name} came with NCCL {variable.since}: no effect in {version}"
     if variable.until is not None and version >= NcclVersion.parse(variable.until):
         return f"{variable.name} has no effect in NCCL {version}: {variable.note}"
-    if variable.effect == "none":
-        return f"{variable.name} has no effect in the model: {variable.note}"
-    if variable.effect == "unknown":
-        return f"{variable.name} is not modelled: {variable.note}"
-    return None
+    return remark_on(variable)
 
 
 def parse_environment(
@@ -200,12 +236,13 @@ def parse_environment(
             warnings += notes
             problems += [_placed(problem, name, file) for problem in found]
         else:
-            value = _value(text, variable)
+            value = parse_value(text, variable)
             if isinstance(value, Problem):
                 problems.append(_placed(value, name, file))
                 continue
         # The main name wins over its aliases, as in NCCL.
-        if remark is None and (name == variable.name or variable.name not in mapping):
+        kept = remark is None or variable.effect == "plan"
+        if kept and (name == variable.name or variable.name not in mapping):
             values[variable.name] = value
     if problems:
         raise ScenarioError(problems)
