@@ -83,6 +83,9 @@ class StageTraffic:
     edge_bytes: FloatArray
     """Payload over all steps of each edge (closed form, for the folded level)."""
     edge_messages: IntArray
+    first_step: IntArray | None = None
+    """Set for pipelines: each edge's first step; it sends in as many steps in a row as it has
+    messages, all of one size but for rounding (for the folded level)."""
     wire_bytes: FloatArray | None = None
     """Wire bytes of the whole stage on each link, shape (links,), where the connections stand
     for so many pairs that their routes are not given; the folded level alone can time it."""

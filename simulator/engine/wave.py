@@ -74,6 +74,13 @@ def _distinct(values: IntArray) -> bool:
     return bool((ordered[1:] != ordered[:-1]).all())
 
 
+def _run_of(edges: IntArray) -> IntArray | slice:
+    """Return ascending edges as a slice where none between them is left out."""
+    if len(edges) and edges[-1] - edges[0] + 1 == len(edges):
+        return slice(int(edges[0]), int(edges[-1]) + 1)
+    return edges
+
+
 class StagePlan:
     """The index arrays of one stage."""
 
@@ -215,6 +222,9 @@ class StageTimer:
     sink: Callable[[StepTimes], None] | None = None
     first_s: FloatArray | None = None
     busy_s: FloatArray | None = None
+    quick: bool = False
+    """Advance T only: each connection has one edge and has sent nothing before the stage, so that
+    its sender, which waits for its own sends, also waits for the connection."""
     last_s: float = -np.inf
     """Last arrival."""
 
@@ -230,13 +240,9 @@ class StageTimer:
 
     def _durations(self, messages: Messages, edges: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return the transfer time and the latency of each message, in edge order."""
-        plan = self.plan
-        if messages.edge is None:
-            duration_s = np.divide(messages.size_bytes, self.rate_Bps)
-            latency_s = plan.latency_s
-        else:
-            duration_s = np.divide(messages.size_bytes, self.rate_Bps[edges])
-            latency_s = plan.latency_s[edges]
+        part = _run_of(edges)
+        duration_s = np.divide(messages.size_bytes, self.rate_Bps[part])
+        latency_s = self.plan.latency_s[part]
         if self.jitter is not None:
             factor, added_s = self.jitter.draw(len(edges))
             if factor is not None:
@@ -290,6 +296,11 @@ class StageTimer:
         if len(edges) == 0:
             return
         duration_s, latency_s = self._durations(messages, edges)
+        if self.quick:
+            part = _run_of(edges)
+            leave_s = state.begin_s[plan.src[part]] + duration_s
+            self._advance(plan.src[part], leave_s, plan.dst[part], leave_s + latency_s)
+            return
         connection, src, dst = plan.connection[edges], plan.src[edges], plan.dst[edges]
         start_s = state.begin_s[src]
         if plan.n_places == 1:
@@ -307,20 +318,27 @@ class StageTimer:
                 state.free_s[of_group] = left
         arrive_s = leave_s + latency_s
         self.last_s = max(self.last_s, float(arrive_s.max()))
-        if plan.src_unique:
-            state.begin_s[src] = leave_s
-        else:
-            np.maximum.at(state.begin_s, src, leave_s)
-        if plan.dst_unique:
-            state.begin_s[dst] = np.maximum(state.begin_s[dst], arrive_s)
-        else:
-            np.maximum.at(state.begin_s, dst, arrive_s)
+        self._advance(src, leave_s, dst, arrive_s)
         if self.first_s is not None:
             np.minimum.at(self.first_s, connection, start_s)
         if self.busy_s is not None:
             np.add.at(self.busy_s, connection, duration_s)
         if self.sink is not None:
             self._emit(step, messages, edges, start_s, leave_s, arrive_s)
+
+    def _advance(
+        self, src: IntArray, leave_s: FloatArray, dst: IntArray, arrive_s: FloatArray
+    ) -> None:
+        """Let T wait for what has left and what has arrived."""
+        plan, begin_s = self.plan, self.state.begin_s
+        if plan.src_unique:
+            begin_s[src] = leave_s
+        else:
+            np.maximum.at(begin_s, src, leave_s)
+        if plan.dst_unique:
+            begin_s[dst] = np.maximum(begin_s[dst], arrive_s)
+        else:
+            np.maximum.at(begin_s, dst, arrive_s)
 
     def _emit(
         self,
