@@ -111,6 +111,9 @@ class Stage:
     """Payload of the whole stage on each edge, shape (edges,), in closed form."""
     edge_messages: IntArray
     """Number of steps of the stage in which the edge carries a message, shape (edges,)."""
+    first_step: IntArray | None = None
+    """Set for pipelines: each edge's first step; it sends in as many steps in a row as it has
+    messages, all of one size but for the rounding of pieces.  Shape (edges,)."""
     uniform_step_bytes: float | None = None
     """Set when every edge carries one message of this size in every step (the fast path)."""
 

@@ -273,6 +273,7 @@ def pipeline_stage(
         step=step,
         edge_bytes=np.add.reduceat(size, first),
         edge_messages=messages.astype(np.int64),
+        first_step=lag if single else None,
     )
 
 
