@@ -124,6 +124,7 @@ class Lowering:
                     messages=_messages(schedule, stage),
                     edge_bytes=stage.edge_bytes,
                     edge_messages=stage.edge_messages,
+                    first_step=stage.first_step,
                 )
             )
             first += edges
