@@ -15,7 +15,7 @@ from simulator.base.errors import CollsimError, Problem, ScenarioError, Topology
 from simulator.collectives.call import Call
 from simulator.collectives.names import busbw_factor
 from simulator.compose.bound import bound_s
-from simulator.compose.build import build_cluster, environment_warnings
+from simulator.compose.build import build_cluster
 from simulator.compose.choose import choose
 from simulator.compose.cluster import Choice, Cluster
 from simulator.compose.programs import (
@@ -100,6 +100,10 @@ def _run(
     on_progress: OnProgress | None,
 ) -> RunResult:
     cluster = cluster or build_cluster(resolved)
+    if resolved.kind == "training":
+        from simulator.compose.step.run import run_training
+
+        return run_training(cluster, resolved, record=bool(record or resolved.engine.record))
     runner = _Runner(cluster, resolved, bool(resolved.engine.record) if record is None else record)
     if resolved.kind == "collective":
         return runner.sweep(on_progress)
@@ -268,8 +272,8 @@ class _Runner:
         record: CollectiveRecord,
         lowered: Collective,
     ) -> Row:
-        time_s = self._measured_s(call, record)
-        limit_s = bound_s(self.cluster, call, group, algorithm=choice.algorithm)
+        time_s = max(self._measured_s(call, record), self.cluster.profile.least_call_s)
+        limit_s = bound_s(self.cluster, call, group)
         window_s = float(np.max(record.end_s) - np.min(record.call_s))
         if call.world_size > 1 and window_s < limit_s * (1 - 1e-9):
             raise AssertionError(
@@ -403,8 +407,8 @@ class _Runner:
             link_trace=link_events(self.cluster, last.outcome, last.planned) if self.record else (),
             vertices=vertices(self.cluster),
             devices=devices(self.cluster),
-            warnings=(*environment_warnings(self.cluster.profile), *warnings),
-            notes=tuple(notes),
+            warnings=(*self.cluster.warnings, *warnings),
+            notes=(*self.cluster.notes, *notes),
             provenance=Provenance.of_this_process(
                 version=simulator.__version__,
                 scenario=to_mapping(self.resolved),

@@ -160,6 +160,11 @@ def _merged(variants: tuple[Resolved, ...], done: dict[int, RunResult]) -> RunRe
     steps = [
         replace(step, variant=labels[index]) for index in sorted(done) for step in done[index].steps
     ]
+    training = [
+        replace(step, variant=labels[index])
+        for index in sorted(done)
+        for step in done[index].training
+    ]
     warnings: list[str] = []
     for index in sorted(done):
         warnings += [text for text in done[index].warnings if text not in warnings]
@@ -169,6 +174,7 @@ def _merged(variants: tuple[Resolved, ...], done: dict[int, RunResult]) -> RunRe
         title=f"{first.title.split(',')[0].split(' on ')[0]} by {swept}",
         rows=tuple(rows),
         steps=tuple(steps),
+        training=tuple(training),
         provenance=first.provenance,
         warnings=tuple(warnings),
     )

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from simulator.results.training import TrainingStep, step_record
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -333,6 +335,8 @@ class RunResult:
     provenance: Provenance
     steps: tuple[StepSummary, ...] = ()
     """Of programs and jobs: the run as a whole, one entry a variant."""
+    training: tuple[TrainingStep, ...] = ()
+    """Of training steps: one entry a variant."""
     links: tuple[LinkLoad, ...] = ()
     """Loads of the links that carried anything (last row's run, or the whole step)."""
     ranks: RankTimes | None = None
@@ -349,6 +353,8 @@ class RunResult:
         """Return the rows as a pandas DataFrame with columns `FRAME_COLUMNS`."""
         import pandas as pd
 
+        if self.training:
+            return pd.DataFrame([step_record(step) for step in self.training])
         return pd.DataFrame([row_record(row) for row in self.rows], columns=list(FRAME_COLUMNS))
 
     def _repr_html_(self) -> str:

@@ -45,21 +45,28 @@ def resolve(reader: Reader, read: Resolved, root: Mapping) -> Resolved:
     n_gpus = _count_gpus(reader, read)
     read = _network(reader, read)
     read = _traffic(reader, read, n_gpus)
-    for key, error in plugins.check_costs(read.costs.profile, read.costs.overrides).items():
+    for key, error in _wrong_costs(read).items():
         reader.refuse_all(join("costs", key), error)
     _perturbations(reader, read, n_gpus)
     _without_effect(reader, read)
     return read
 
 
+def _wrong_costs(read: Resolved) -> dict[str, CollsimError]:
+    costs = read.costs
+    return plugins.check_costs(costs.profile, costs.overrides, costs.version)
+
+
 def _kind(reader: Reader, read: Resolved, root: Mapping) -> Resolved:
     given = {
         "collective": read.collective is not None,
+        "training": read.training is not None,
         "steps": bool(read.programs) or read.generator is not None,
         "jobs": bool(read.jobs),
     }
     keys = {
         "collective": "collective",
+        "training": "training",
         "steps": "generator" if read.generator is not None else "programs",
         "jobs": "jobs",
     }
@@ -69,11 +76,13 @@ def _kind(reader: Reader, read: Resolved, root: Mapping) -> Resolved:
             "generator", "stands beside 'programs'", allowed="only one of programs, generator"
         )
     if not present:
-        if not any(key in root for key in ("collective", "programs", "generator", "jobs")):
+        if not any(
+            key in root for key in ("collective", "training", "programs", "generator", "jobs")
+        ):
             reader.refuse(
                 "collective",
                 "is missing: nothing is to be done",
-                allowed="collective, programs, generator or jobs",
+                allowed="collective, training, programs, generator or jobs",
                 place=root.place,
             )
         return read
@@ -284,6 +293,8 @@ def _call(reader: Reader, operation: CallOp, path: str, n_ranks: int | None, who
 def _perturbations(reader: Reader, read: Resolved, n_gpus: int | None) -> None:
     for index, late in enumerate(read.perturb.late):
         check_ranks(reader, late.ranks, f"perturb.late[{index}].ranks", n_gpus)
+    for index, slow in enumerate(read.perturb.slow):
+        check_ranks(reader, slow.ranks, f"perturb.slow[{index}].ranks", n_gpus)
     for index, fault in enumerate(read.perturb.links):
         path = f"perturb.links[{index}]"
         if reader.has_problem(path):
@@ -303,6 +314,12 @@ def _perturbations(reader: Reader, read: Resolved, n_gpus: int | None) -> None:
 def _without_effect(reader: Reader, read: Resolved) -> None:
     if read.kind == "collective" and read.perturb.compute_slowdown != 1:
         reader.warn("perturb.compute_slowdown", "has no effect: nothing is computed")
+    if read.kind != "training" and read.perturb.slow:
+        reader.warn("perturb.slow", "has no effect", allowed="with a section training")
+    if read.kind == "training":
+        for key in ("engine.level", "engine.record", "perturb.jitter", "perturb.skew"):
+            if any(place == key or place.startswith(f"{key}.") for place in reader.places):
+                reader.warn(key, "has no effect on a training step")
     if "engine.max_transfers" in reader.places and read.engine.level != "auto":
         reader.warn("engine.max_transfers", "has no effect", allowed="for engine.level: auto")
     if "output.plot_format" in reader.places and not read.output.plots:

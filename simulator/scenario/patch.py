@@ -21,7 +21,13 @@ __all__ = [
 ]
 
 SET_PLACE = Place("--set")
-SHORT_FORMS = {"node": "preset", "fabric": "kind", "costs": "profile", "engine": "level"}
+SHORT_FORMS = {
+    "node": "preset",
+    "fabric": "kind",
+    "costs": "profile",
+    "engine": "level",
+    "training": "model",
+}
 """Sections that may be written as one word, and the key that the word stands for."""
 
 REPLACES = {

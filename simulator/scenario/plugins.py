@@ -106,10 +106,12 @@ def algorithm_names(collective: str) -> list[str]:
     return algorithms(collective)
 
 
-def check_costs(profile: str, overrides: dict[str, str]) -> dict[str, CollsimError]:
-    """Return what is wrong with a cost profile and its overrides, by dotted key.
+def check_costs(
+    profile: str, overrides: dict[str, str], version: str | None = None
+) -> dict[str, CollsimError]:
+    """Return what is wrong with a cost profile, its overrides and version, by dotted key.
 
-    The key ``profile`` stands for the profile's name.
+    The keys ``profile`` and ``version`` stand for the profile's name and the library's version.
     """
     from simulator.costs.profile import load_profile
 
@@ -118,6 +120,11 @@ def check_costs(profile: str, overrides: dict[str, str]) -> dict[str, CollsimErr
     except CollsimError as error:
         return {"profile": error}
     errors: dict[str, CollsimError] = {}
+    if version is not None:
+        try:
+            found.of_version(version)
+        except CollsimError as error:
+            errors["version"] = error
     for key, text in overrides.items():
         try:
             found.with_overrides({key: text})

@@ -24,6 +24,7 @@ from simulator.scenario.schema import (
 from simulator.scenario.shapes import Nested, NestedList, Texts, is_absent
 from simulator.scenario.steps import GeneratorSpec, Job, ProgramSpec
 from simulator.scenario.topology import TopologyShape
+from simulator.scenario.training import TrainingSpec
 from simulator.scenario.tree import Mapping, Node, Place, Scalar
 
 __all__ = ["SCHEMA_VERSION", "Resolved"]
@@ -116,9 +117,9 @@ class Resolved:
     kind: str = option(
         "name",
         None,
-        doc="`collective` (table over sizes), `steps` (programs of operations) or `jobs` (several "
-        "at once); null: by the sections that are there.",
-        choices=("collective", "steps", "jobs"),
+        doc="`collective` (table over sizes), `training` (a step of a model), `steps` (programs of "
+        "operations) or `jobs` (several at once); null: by the sections that are there.",
+        choices=("collective", "training", "steps", "jobs"),
         sweep=False,
     )
     node: NodeSpec | None = shaped(
@@ -138,6 +139,9 @@ class Resolved:
     routing: Any = shaped(RoutingShape(), doc="How traffic finds its way.")
     collective: CollectiveSpec | None = shaped(
         Nested(CollectiveSpec, optional=True), doc="The call of a scenario of kind `collective`."
+    )
+    training: TrainingSpec | None = shaped(
+        Nested(TrainingSpec, optional=True), doc="A training step, of kind `training`."
     )
     programs: tuple[ProgramSpec, ...] = shaped(
         NestedList(ProgramSpec), doc="What ranks do, in a scenario of kind `steps`."

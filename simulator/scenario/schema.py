@@ -28,13 +28,14 @@ __all__ = [
     "NodeSpec",
     "OutputSpec",
     "PerturbSpec",
+    "SlowRanks",
 ]
 
 CABLE_KINDS = tuple(kind for kind in LINK_KINDS if kind != "memory")
 """Kinds of link between two vertices; ``memory`` belongs to one."""
 REDUCTIONS = ("sum", "prod", "max", "min", "avg")
 PROTOCOLS = ("auto", "LL", "LL128", "Simple")
-PLOTS = ("busbw", "compare", "gantt", "link_load")
+PLOTS = ("busbw", "compare", "gantt", "link_load", "memory", "step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +140,18 @@ class CostSpec:
     """Cost constants of the communication library."""
 
     profile: str = option("name", "nccl", doc="Cost profile, such as `nccl` or `ideal`.")
+    version: str | None = option(
+        "text",
+        None,
+        doc="Version of the library whose rules choose, such as `2.21.5`; auto: the profile's.",
+    )
+    gpus_per_process: int = option(
+        "count",
+        1,
+        doc="GPUs for which one process launches its calls one after the other: nccl-tests' `-g` "
+        "(times `-t`). Short calls cannot follow each other faster.",
+        minimum=1,
+    )
     overrides: dict[str, str] = shaped(
         Texts("constants by dotted key, `links.nvlink.efficiency: 90 %`"),
         doc="Other values of the profile's constants: `launch.time`, `links.KIND.efficiency`, "
@@ -173,6 +186,14 @@ class LateRanks:
 
     ranks: tuple[int, ...] = option("ranks", doc="Which ranks.")
     by_s: float = option("time", doc="How late.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowRanks:
+    """Ranks whose GPU computes slowly."""
+
+    ranks: tuple[int, ...] = option("ranks", doc="Which ranks.")
+    factor: float = option("fraction", doc="Computes take so many times longer.", minimum=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +234,9 @@ class PerturbSpec:
     """Everything that is not as it should be."""
 
     late: tuple[LateRanks, ...] = shaped(NestedList(LateRanks), doc="Ranks that call late.")
+    slow: tuple[SlowRanks, ...] = shaped(
+        NestedList(SlowRanks), doc="Ranks that compute slowly, in a training step."
+    )
     skew_s: float = option(
         "time", 0.0, doc="Each rank starts late by a seeded uniform time up to this."
     )

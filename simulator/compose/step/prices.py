@@ -51,10 +51,16 @@ class Pricer:
         With capacities as they are during the step.
     ranks
         Global rank of each rank of the job, shape (world,).
+    touched
+        Nodes whose links are not as their preset's: their calls are priced apart.  −1 stands for
+        links between switches: every cohort is priced apart.
     """
 
-    def __init__(self, cluster: Cluster, ranks: IntArray) -> None:
+    def __init__(
+        self, cluster: Cluster, ranks: IntArray, *, touched: frozenset[int] = frozenset()
+    ) -> None:
         self.cluster = cluster
+        self.touched = touched
         self.ranks = ranks
         self._choices: dict[object, Choice] = {}
         self._prices: dict[object, dict[int, Price]] = {}
@@ -99,7 +105,7 @@ class Pricer:
         mine = np.flatnonzero(cohort == cohort[row])
         placed = self.ranks[groups[mine]]
         shape = b"".join(self.cluster.placement(group) for group in placed)
-        key = (call.collective, call.size_bytes, call.element_bytes, shape)
+        key = (call.collective, call.size_bytes, call.element_bytes, shape, self._apart(placed))
         if key not in self._prices:
             found = self._priced(placed, call)
             self._prices[key] = dict(enumerate(found))
@@ -119,6 +125,13 @@ class Pricer:
                 logs = tuple(round(float(np.log(max(t[row].time_s, 1e-12))) / 0.02) for t in told)
                 label[row] = known.setdefault(logs, len(known))
         return label
+
+    def _apart(self, placed: IntArray) -> tuple[int, ...]:
+        """Return what tells a cohort from one of the same shape on other nodes."""
+        if not self.touched:
+            return ()
+        nodes = np.unique(np.asarray(self.cluster.fabric.node_of_gpu)[placed]).tolist()
+        return tuple(nodes) if -1 in self.touched else tuple(self.touched.intersection(nodes))
 
     def _cohort(self, groups: IntArray) -> IntArray:
         """Return the first group of each group's cohort: groups linked by common nodes."""

@@ -69,6 +69,7 @@ def simulate_step(
     late_s: Mapping[int, float] | None = None,
     slowdown: float | None = None,
     exact: bool = False,
+    touched: frozenset[int] = frozenset(),
 ) -> SimulatedStep:
     """Simulate one training step.
 
@@ -89,6 +90,8 @@ def simulate_step(
         model's.
     exact
         Simulate every rank and every call on the whole network, nothing folded.
+    touched
+        Nodes whose links are not as their preset's; −1: links between switches.
 
     Raises
     ------
@@ -100,7 +103,13 @@ def simulate_step(
     if slowdown is None:
         slowdown = compute.communication_slowdown - 1.0
     timeline = simulate_plan(
-        cluster, plan, slow=slow, late_s=late_s, slowdown=slowdown, exact=exact
+        cluster,
+        plan,
+        slow=slow,
+        late_s=late_s,
+        slowdown=slowdown,
+        exact=exact,
+        touched=touched,
     )
     step = _result(cluster, model, strategy, compute, plan, timeline, folded=not exact)
     return SimulatedStep(step=step, timeline=timeline, plan=plan)
@@ -129,6 +138,7 @@ def simulate_plan(
     late_s: Mapping[int, float] | None = None,
     slowdown: float = 0.0,
     exact: bool = False,
+    touched: frozenset[int] = frozenset(),
 ) -> Timeline:
     """Simulate a plan; parameters as of `simulate_step`."""
     world = plan.mesh.world_size
@@ -142,7 +152,7 @@ def simulate_plan(
         )
     factor = _by_rank(slow, world, 1.0, "slow")
     late = _by_rank(late_s, world, 0.0, "late")
-    pricer = Pricer(cluster, np.arange(world, dtype=np.int64))
+    pricer = Pricer(cluster, np.arange(world, dtype=np.int64), touched=touched)
     if exact:
         if world > MOST_EXACT_RANKS:
             raise ScenarioError(
