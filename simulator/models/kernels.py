@@ -29,6 +29,9 @@ class Gemm:
     """Independent products in one launch: batched (heads) or grouped (experts)."""
     dtype: str | None = None
     """Element type of the operands; None: the step's compute type."""
+    eight_bit: bool = True
+    """May be done in 8 bits or fewer where the step's compute type is such a one; False: logits,
+    routers, products of unfused attention, which then stay at 16 bits."""
 
     @property
     def flops(self) -> float:
