@@ -21,14 +21,15 @@ from simulator.costs.nccl import TuningInput, chain_orders, ring_orders
 from simulator.costs.profile import CostProfile
 from simulator.engine.traffic import Collective, Network
 from simulator.fabric.fabric import Fabric
-from simulator.fabric.model import NodeTemplate
+from simulator.fabric.model import LINK_KINDS, NodeTemplate
 from simulator.fabric.routing import Router
 
-__all__ = ["Choice", "Cluster"]
+__all__ = ["Choice", "Cluster", "switches_add_up"]
 
 IntArray = NDArray[np.int64]
 
 _SWITCH_ALGORITHMS = ("nvls", "nvls_tree")
+_NETWORK_SWITCH_ALGORITHMS = ("collnet_chain", "collnet_direct")
 _SWITCH_GENERATIONS = ("hopper", "blackwell")
 
 
@@ -185,11 +186,17 @@ class Cluster:
     def check_algorithm(self, collective: str, name: str, group: IntArray) -> None:
         """Raise ScheduleError when the group's hardware cannot run the algorithm."""
         get_algorithm(collective, name)
-        if name not in _SWITCH_ALGORITHMS:
-            return
-        template = self.template_of(int(group[0]))
-        reduces = template.gpu.generation in _SWITCH_GENERATIONS
-        if interconnect(template) != "nvswitch" or not reduces:
+        in_node, in_network = switches_add_up(self, group)
+        if name in _NETWORK_SWITCH_ALGORITHMS and not in_network and self.group_nodes(group) > 1:
+            raise ScheduleError(
+                Problem(
+                    message=f"{name} needs network switches that reduce (SHARP), which only "
+                    "InfiniBand has",
+                    allowed="nodes whose NICs are all joined by InfiniBand switches",
+                )
+            )
+        if name in _SWITCH_ALGORITHMS and not in_node:
+            template = self.template_of(int(group[0]))
             raise ScheduleError(
                 Problem(
                     message=f"{name} needs NVSwitches that reduce, which {template.name} "
@@ -251,3 +258,21 @@ class Cluster:
             signature=signature,
             router=router,
         )
+
+
+def switches_add_up(cluster: Cluster, group: IntArray) -> tuple[bool, bool]:
+    """Return whether the switches in a group's nodes, and those between them, can reduce.
+
+    NVSwitches do since Hopper (NVLink SHARP), network switches on InfiniBand (SHARP).  That a
+    library has to be told to use them (NCCL_COLLNET_ENABLE) is not looked at.
+    """
+    fabric = cluster.fabric
+    kinds = np.unique(np.asarray(fabric.template_of_node)[fabric.node_of_gpu[group]])
+    templates = [fabric.compiled[int(kind)].template for kind in kinds]
+    in_node = all(
+        interconnect(template) == "nvswitch" and template.gpu.generation in _SWITCH_GENERATIONS
+        for template in templates
+    )
+    cables = np.unique(fabric.link_kind[fabric.first_cable :]).tolist()
+    in_network = cables == [LINK_KINDS.index("infiniband")]
+    return in_node, in_network and fabric.n_vertices > fabric.first_switch

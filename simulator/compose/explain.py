@@ -168,7 +168,7 @@ def explain_call(
     collective = cluster.collective(call, group, choice)
     lines += ["", f"Textbook time: {entry.formula}", ""]
     lines += _stage_lines(cluster, collective, group, choice)
-    limit_s = bound_s(cluster, call, group, algorithm=choice.algorithm)
+    limit_s = bound_s(cluster, call, group)
     lines += [
         "",
         f"Simulated time: {format_time(time_s)} (folded level, every rank on time)",

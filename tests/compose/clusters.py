@@ -39,6 +39,7 @@ WORDS = {
     "2 x dgx-h100": {"node": "dgx-h100", "nodes": "2"},
     "3 x 3 of dgx-h100": {"node": "dgx-h100", "nodes": "3", "gpus_per_node": "3"},
     "4 x 1 of dgx-h100": {"node": "dgx-h100", "nodes": "4", "gpus_per_node": "1"},
+    "dgx-a100": {"node": "dgx-a100"},
     "dgx-1-v100": {"node": "dgx-1-v100"},
     "2 x perlmutter": {"node": "perlmutter", "nodes": "2"},
     "pcie-l40s-4": {"node": "pcie-l40s-4"},
