@@ -25,12 +25,13 @@ def main() -> None:
         measure,
         run,
         show,
+        step,
         topologies,
     )
 
     app = typer.Typer(
         name="collsim",
-        help="Predict how long collective communication takes on a GPU cluster.",
+        help="Predict how long collectives and training steps take on a GPU cluster.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -43,6 +44,7 @@ def main() -> None:
     app.command("check", help=check.HELP)(check.command)
     app.command("compare", help=compare.HELP)(compare.command)
     app.command("explain", help=explain.HELP)(explain.command)
+    app.command("step", help=step.HELP)(step.command)
     app.command("show", help=show.HELP)(show.command)
     app.add_typer(topologies.app, name="topologies", help=topologies.HELP)
     app.command(

@@ -151,6 +151,9 @@ def print_result(result: RunResult, *, table: str, links: bool, ranks: bool) -> 
     terminal = sys.stdout.isatty()
     for text in result.warnings:
         warn(text)
+    if result.training:
+        _print_training(result, ranks=ranks, terminal=terminal)
+        return
     varied = len({row.variant for row in result.rows}) > 1
     if result.steps:
         typer.echo(tables.step_table(result.steps, title=result.title).render(terminal=terminal))
@@ -176,6 +179,30 @@ def print_result(result: RunResult, *, table: str, links: bool, ranks: bool) -> 
     if ranks and result.ranks is not None:
         typer.echo("")
         typer.echo(tables.rank_table(result.ranks).render(terminal=terminal))
+
+
+def _print_training(result: RunResult, *, ranks: bool, terminal: bool) -> None:
+    from simulator.results import training_tables as tables
+
+    if len(result.training) > 1:
+        shown = tables.comparison_table(result.training, title=result.title)
+        typer.echo(shown.render(terminal=terminal))
+        return
+    (step,) = result.training
+    typer.echo(f"{result.title}\n{tables.headline(step)}\n")
+    typer.echo(tables.parts_table(step).render(terminal=terminal))
+    if step.calls:
+        typer.echo("\n" + tables.calls_table(step).render(terminal=terminal))
+    if ranks or step.straggler or len({a.stage for a in step.accounts}) > 1:
+        typer.echo("\n" + tables.stage_table(step).render(terminal=terminal))
+    if step.memory and (ranks or not step.fits):
+        typer.echo("\n" + tables.memory_table(step).render(terminal=terminal))
+    if step.remedies:
+        typer.echo("\nwhat would make it fit, cheapest first:")
+        for text in step.remedies:
+            typer.echo(f"  {text}")
+    for note in result.notes:
+        typer.echo(note)
 
 
 def write_files(result: RunResult, files: Files) -> None:

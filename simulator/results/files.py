@@ -28,6 +28,14 @@ from simulator.results.model import (
     Vertex,
     row_record,
 )
+from simulator.results.training import (
+    STEP_COLUMNS,
+    CallTimes,
+    MemoryRow,
+    RankAccount,
+    TrainingStep,
+    step_record,
+)
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -117,6 +125,11 @@ def csv_text(result: RunResult) -> str:
     """Return the rows as CSV with the columns `FRAME_COLUMNS`, LF line ends."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
+    if result.training:
+        writer.writerow(STEP_COLUMNS)
+        for step in result.training:
+            writer.writerow([_csv_cell(value) for value in step_record(step).values()])
+        return buffer.getvalue()
     writer.writerow(FRAME_COLUMNS)
     for row in result.rows:
         writer.writerow([_csv_cell(value) for value in row_record(row).values()])
@@ -186,6 +199,21 @@ def json_text(mapping: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(entries) + "\n}\n"
 
 
+def _step(mapping: Mapping[str, Any]) -> TrainingStep:
+    """Return a training step of a file, with its nested records."""
+    nested = {
+        "accounts": tuple(
+            _record(RankAccount, {**item, "ranks": tuple(item["ranks"])})
+            for item in mapping["accounts"]
+        ),
+        "calls": tuple(_record(CallTimes, item) for item in mapping["calls"]),
+        "memory": tuple(_record(MemoryRow, item) for item in mapping["memory"]),
+        "remedies": tuple(mapping["remedies"]),
+    }
+    step: TrainingStep = _record(TrainingStep, {**mapping, **nested})
+    return step
+
+
 def _record(kind: type[Any], mapping: Mapping[str, Any]) -> Any:
     values = {item.name: mapping[item.name] for item in fields(kind) if item.name in mapping}
     for item in fields(kind):
@@ -225,6 +253,7 @@ def from_mapping(mapping: Mapping[str, Any]) -> RunResult:
             else RankTimes(**{key: tuple(value) for key, value in ranks.items()}),
             warnings=tuple(mapping.get("warnings", ())),
             notes=tuple(mapping.get("notes", ())),
+            training=tuple(_step(item) for item in mapping.get("training", ())),
             **parts,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CallTimes", "MemoryRow", "RankAccount", "TrainingStep", "step_record"]
+__all__ = ["STEP_COLUMNS", "CallTimes", "MemoryRow", "RankAccount", "TrainingStep", "step_record"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

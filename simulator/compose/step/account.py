@@ -49,26 +49,34 @@ class Account:
 
 def call_spans(timeline: Timeline) -> list[list[CallSpan]]:
     """Return the calls of each class, by time of call."""
-    spans: list[list[CallSpan]] = [[] for _ in range(timeline.classes.n_classes)]
     position = _positions(timeline)
+    records: dict[tuple[int, str], list[tuple[float, float, int, str]]] = defaultdict(list)
     for record in timeline.outcome.collectives:
-        traffic, _, stream = record.communicator.split("|")
+        traffic = record.communicator.split("|")[0]
+        last = 0 if traffic == "pipeline" else int(np.argmax(record.call_s))
+        begin = float(record.call_s[last])
         group = [position[int(member)] for member in record.group]
-        last = int(np.argmax(record.call_s))
-        one_way = traffic == "pipeline"
-        begin = float(record.call_s[0] if one_way else record.call_s[last])
         for place, unit in enumerate(group):
-            call = float(record.call_s[place])
             end = float(record.end_s[place])
+            records[unit, record.name].append((end, begin, group[last], traffic))
+    spans: list[list[CallSpan]] = [[] for _ in range(timeline.classes.n_classes)]
+    lived: dict[tuple[int, str], list[Interval]] = defaultdict(list)
+    for item in timeline.outcome.intervals:
+        if item.kind == "collective":
+            lived[position[item.rank], item.name].append(item)
+    for key, items in lived.items():
+        unit = key[0]
+        items.sort(key=lambda item: item.end_s)
+        for item, (_, begin, last, traffic) in zip(items, sorted(records[key]), strict=True):
             spans[unit].append(
                 CallSpan(
-                    name=record.name,
+                    name=item.name,
                     traffic=traffic,
-                    stream=stream,
-                    call_s=call,
-                    begin_s=min(max(begin, call), end),
-                    end_s=end,
-                    last=group[0] if one_way else group[last],
+                    stream=item.stream,
+                    call_s=item.start_s,
+                    begin_s=min(max(begin, item.start_s), item.end_s),
+                    end_s=item.end_s,
+                    last=last,
                 )
             )
     for own in spans:
@@ -100,21 +108,24 @@ def _account(
     exposed: dict[str, float] = defaultdict(float)
     waiting: dict[str, float] = defaultdict(float)
     traffic: dict[str, float] = defaultdict(float)
-    by_end = sorted(spans, key=lambda span: span.end_s)
-    ends = [span.end_s for span in by_end]
+    streams: dict[str, list[CallSpan]] = defaultdict(list)
+    for span in sorted(spans, key=lambda span: span.end_s):
+        streams[span.stream].append(span)
+    ends = {stream: [span.end_s for span in own] for stream, own in streams.items()}
     for item in intervals:
         if item.kind == "compute":
             for part, length in _shares(timeline.parts[item.name], item.end_s - item.start_s):
                 if part.is_call:
                     exposed[part.purpose] += length
-                    traffic[part.purpose] += length
+                    traffic[part.purpose] += length + part.hidden_s
                 else:
                     busy[part.purpose] += length
             continue
-        # A wait, or a call on the compute stream: what ends in it is what held it up.
-        first = bisect_left(ends, item.start_s)
+        # A wait, or a call on the compute stream: what ends in it there is what held it up.
+        stream = "compute" if item.kind == "collective" else item.name.removeprefix("wait for ")
+        first = bisect_left(ends.get(stream, []), item.start_s)
         reached = item.start_s
-        for span in by_end[first:]:
+        for span in streams[stream][first:]:
             if span.call_s >= item.end_s or span.end_s > item.end_s + 1e-12:
                 break
             if span.end_s <= reached:

@@ -8,7 +8,6 @@ import numpy as np
 
 import simulator
 from simulator.base.errors import Problem, ScenarioError, TopologyError
-from simulator.compose.build import environment_warnings
 from simulator.compose.cluster import Cluster
 from simulator.compose.lower import Lowering
 from simulator.compose.step.memory import memory_of, remedies_of
@@ -68,7 +67,7 @@ def run_training(cluster: Cluster, resolved: Resolved, *, record: bool) -> RunRe
         rows=(),
         training=(step,),
         trace=step_events(cluster, simulated) if record else (),
-        warnings=tuple(environment_warnings(cluster.profile)),
+        warnings=(),
         notes=simulated.plan.notes,
         provenance=Provenance.of_this_process(
             version=simulator.__version__, scenario=to_mapping(resolved), seed=resolved.seed

@@ -30,7 +30,7 @@ from simulator.engine.traffic import (
 )
 from simulator.engine.traffic import Compute as EngineCompute
 from simulator.engine.traffic import Wait as EngineWait
-from simulator.training.plan import Call, Compute, StepPlan, Task, Transfer
+from simulator.training.plan import Call, Compute, StepPlan, Task, Transfer, Wait
 
 __all__ = ["Part", "Timeline", "call_of", "run_exact", "run_folded"]
 
@@ -50,6 +50,8 @@ class Part:
     purpose: str
     """Purpose of a compute, or traffic of a call."""
     is_call: bool
+    hidden_s: float = 0.0
+    """Time in which the call ran beside the computes before it in the same group of parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,7 @@ def run_folded(
     slowdown
         Share by which computes take longer while their rank communicates.
     """
-    return _Folded(plan, pricer, classes, slow, late_s).run(slowdown)
+    return _Folded(plan, pricer, classes, slow, late_s, slowdown).run()
 
 
 def run_exact(
@@ -103,7 +105,7 @@ def run_exact(
     slowdown: float,
 ) -> Timeline:
     """Simulate a step with all ranks on the whole network; as `run_folded`."""
-    return _Exact(plan, pricer, classes, slow, late_s).run(slowdown)
+    return _Exact(plan, pricer, classes, slow, late_s, slowdown).run()
 
 
 def communicator(traffic: str, axis: str, stream: str) -> str:
@@ -121,7 +123,9 @@ class _Assembly:
         classes: Classes,
         slow: FloatArray,
         late_s: FloatArray,
+        slowdown: float,
     ) -> None:
+        self.slowdown = slowdown
         self.plan = plan
         self.pricer = pricer
         self.classes = classes
@@ -149,7 +153,7 @@ class _Assembly:
 
     # Programs ---------------------------------------------------------------------------------
 
-    def run(self, slowdown: float) -> Timeline:
+    def run(self) -> Timeline:
         programs = []
         for unit, rank in enumerate(self.classes.representative.tolist()):
             role = self.plan.roles[int(self.plan.mesh.stage_of_rank[rank])]
@@ -160,7 +164,7 @@ class _Assembly:
                     start_s=float(self.late_s[rank]),
                 )
             )
-        outcome = simulate(self.network(), programs, level="folded", compute_slowdown=slowdown)
+        outcome = simulate(self.network(), programs, level="folded", compute_slowdown=self.slowdown)
         sent: dict[str, float] = {}
         for task in self.plan.roles[0].tasks:
             if isinstance(task, Call | Transfer):
@@ -191,7 +195,15 @@ class _Assembly:
                 done.append(self._compute(tuple(held)))
                 held.clear()
 
-        for task in tasks:
+        skip = 0
+        for index, task in enumerate(tasks):
+            if index < skip:
+                continue
+            beside = self._beside(unit, slow, tasks, index)
+            if beside is not None:
+                parts, skip = beside
+                held += parts
+                continue
             if isinstance(task, Compute):
                 part = Part(
                     name=task.name,
@@ -237,6 +249,59 @@ class _Assembly:
                 done.append(EngineWait(on=task.on, stream=task.stream, leave=task.leave))
         release()
         return done
+
+    def _beside(
+        self, unit: int, slow: float, tasks: Sequence[Task], index: int
+    ) -> tuple[list[Part], int] | None:
+        """Return calls beside computes that are waited for at once, as parts; and what follows.
+
+        A call of time T beside computes of c, which take 1 + s times longer meanwhile: where
+        c (1 + s) ≤ T, T − c (1 + s) of the call is exposed; else the computes take
+        c + T s / (1 + s) and hide it.
+        """
+        first = tasks[index]
+        if not isinstance(first, Call) or first.stream == "compute" or first.after != "compute":
+            return None
+        at, calls_s, names = index, 0.0, []
+        while isinstance(call := tasks[at], Call) and call.stream == first.stream:
+            time_s = self.inlined_s(unit, call) if self._size(call) > 1 else 0.0
+            if time_s is None or call.traffic != first.traffic:
+                return None
+            calls_s += time_s
+            names.append(call.name)
+            at += 1
+        computes: list[Compute] = []
+        while isinstance(compute := tasks[at], Compute) and compute.stream == "compute":
+            computes.append(compute)
+            at += 1
+        wait = tasks[at]
+        waits = isinstance(wait, Wait) and wait.on == first.stream and wait.leave == 0
+        if not waits or wait.stream != "compute":
+            return None
+        busy_s = sum(compute.duration_s for compute in computes) * slow
+        pace = 1.0 + self.slowdown
+        whole_s = busy_s * pace if busy_s * pace <= calls_s else busy_s + calls_s * (1 - 1 / pace)
+        stretch = slow * whole_s / busy_s if busy_s > 0 else 0.0
+        parts = [
+            Part(
+                name=compute.name,
+                duration_s=compute.duration_s * stretch,
+                purpose=compute.purpose,
+                is_call=False,
+            )
+            for compute in computes
+        ]
+        exposed_s = max(0.0, calls_s - whole_s)
+        parts.append(
+            Part(
+                name=names[0],
+                duration_s=exposed_s,
+                purpose=first.traffic,
+                is_call=True,
+                hidden_s=calls_s - exposed_s,
+            )
+        )
+        return parts, at + 1
 
     def _compute(self, parts: tuple[Part, ...]) -> EngineCompute:
         if parts not in self._named:
@@ -299,8 +364,9 @@ class _Folded(_Assembly):
         classes: Classes,
         slow: FloatArray,
         late_s: FloatArray,
+        slowdown: float,
     ) -> None:
-        super().__init__(plan, pricer, classes, slow, late_s)
+        super().__init__(plan, pricer, classes, slow, late_s, slowdown)
         self._pairs = {}
         self._links: dict[tuple[int, Resource], int] = {}
         self._rivals = self._other_streams()
@@ -321,6 +387,9 @@ class _Folded(_Assembly):
             seen: set[object] = set()
             for task in role.tasks:
                 if not isinstance(task, Call | Transfer) or task.stream == "compute":
+                    continue
+                if isinstance(task, Call) and task.traffic in ("tensor", "context"):
+                    # These are waited for before the compute stream's next call.
                     continue
                 key = (
                     (task.axis, task.collective, task.size_bytes)
@@ -398,8 +467,9 @@ class _Exact(_Assembly):
         classes: Classes,
         slow: FloatArray,
         late_s: FloatArray,
+        slowdown: float,
     ) -> None:
-        super().__init__(plan, pricer, classes, slow, late_s)
+        super().__init__(plan, pricer, classes, slow, late_s, slowdown)
         self._pairs = {}
 
     def network(self) -> Network:

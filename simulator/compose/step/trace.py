@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simulator.compose.cluster import Cluster
 from simulator.compose.step.simulate import SimulatedStep
 from simulator.results.model import TraceEvent
@@ -29,14 +31,17 @@ def step_events(cluster: Cluster, simulated: SimulatedStep) -> tuple[TraceEvent,
         if item.end_s <= item.start_s:
             continue
         rank = rank_of[item.rank]
-        where = {"rank": rank, "node": int(node[rank]), "stream": item.stream}
+        whole = TraceEvent(
+            rank=rank,
+            node=int(node[rank]),
+            stream=item.stream,
+            name=item.name,
+            kind="collective" if item.kind == "collective" else "wait",
+            start_s=item.start_s,
+            end_s=item.end_s,
+        )
         if item.kind != "compute":
-            kind = "collective" if item.kind == "collective" else "wait"
-            events.append(
-                TraceEvent(
-                    **where, name=item.name, kind=kind, start_s=item.start_s, end_s=item.end_s
-                )
-            )
+            events.append(whole)
             continue
         parts = timeline.parts[item.name]
         total = sum(part.duration_s for part in parts)
@@ -45,8 +50,8 @@ def step_events(cluster: Cluster, simulated: SimulatedStep) -> tuple[TraceEvent,
         for part in parts:
             end = min(item.end_s, at + part.duration_s * stretch)
             events.append(
-                TraceEvent(
-                    **where,
+                replace(
+                    whole,
                     name=part.name,
                     kind="collective" if part.is_call else "compute",
                     start_s=at,

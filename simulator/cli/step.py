@@ -1,0 +1,137 @@
+"""``collsim step``: a training step from words alone."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+HELP = "Predict a training step from words: model, cluster, parallelism."
+
+
+def command(
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="Name (`collsim list models`) or config.json.")
+    ],
+    node: Annotated[
+        str, typer.Option(help="Node preset; see `collsim topologies list`.")
+    ] = "dgx-h100",
+    nodes: Annotated[str, typer.Option("--nodes", "-N", help="Number of nodes.")] = "1",
+    gpus_per_node: Annotated[
+        str | None, typer.Option("--gpus-per-node", "-g", help="Use only the first GPUs.")
+    ] = None,
+    fabric: Annotated[
+        str | None, typer.Option(help="Network: single_switch, fat_tree, rail_optimized …")
+    ] = None,
+    tensor: Annotated[str, typer.Option("--tensor", "--tp", help="Tensor-parallel ranks.")] = "1",
+    pipeline: Annotated[str, typer.Option("--pipeline", "--pp", help="Pipeline stages.")] = "1",
+    virtual: Annotated[
+        str, typer.Option("--virtual", "--vp", help="Model chunks per stage (interleaved).")
+    ] = "1",
+    schedule: Annotated[
+        str | None, typer.Option(help="gpipe, 1f1b, interleaved, zb_h1, zb_h2.")
+    ] = None,
+    context: Annotated[
+        str, typer.Option("--context", "--cp", help="Context-parallel ranks.")
+    ] = "1",
+    expert: Annotated[str, typer.Option("--expert", "--ep", help="Expert-parallel ranks.")] = "1",
+    data_parallel: Annotated[
+        str | None, typer.Option(help="ddp, zero1, zero2, zero3, fsdp, hsdp.")
+    ] = None,
+    zero: Annotated[str | None, typer.Option(help="ZeRO stage: 0, 1, 2, 3.")] = None,
+    micro_batch: Annotated[
+        str, typer.Option("--micro-batch", "-b", help="Sequences of a rank and pass.")
+    ] = "1",
+    micro_batches: Annotated[
+        str | None, typer.Option(help="Passes of a step (gradient accumulation).")
+    ] = None,
+    global_batch: Annotated[str | None, typer.Option(help="Sequences of a step.")] = None,
+    seq: Annotated[str | None, typer.Option(help="Tokens of a sequence.")] = None,
+    recompute: Annotated[str, typer.Option(help="none, selective, full.")] = "none",
+    precision: Annotated[str, typer.Option(help="bf16, fp16, fp8, fp4, tf32, fp32.")] = "bf16",
+    framework: Annotated[
+        str | None, typer.Option(help="megatron, deepspeed or torch: whose defaults hold.")
+    ] = None,
+    profile: Annotated[str, typer.Option(help="Cost profile of the collectives.")] = "nccl",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other key, as training.hook=fp16."),
+    ] = None,
+    csv: Annotated[str | None, typer.Option(help="Write the table as CSV.")] = None,
+    json: Annotated[str | None, typer.Option(help="Write everything, with provenance.")] = None,
+    markdown: Annotated[str | None, typer.Option(help="Write the table as Markdown.")] = None,
+    trace: Annotated[
+        str | None, typer.Option(help="Write the timeline for Perfetto (.json or .json.gz).")
+    ] = None,
+    plot: Annotated[
+        list[str] | None,
+        typer.Option(help="Draw the step, its memory or gantt, by name (.png .svg .pdf)."),
+    ] = None,
+    ranks: Annotated[bool, typer.Option("--ranks", help="Print each kind of rank.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes for sweeps; default one per core.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Predict a training step; words with commas are swept."""
+    from simulator.base.errors import Problem, ScenarioError
+    from simulator.cli.output import Files
+    from simulator.cli.shared import simulate_and_print
+    from simulator.scenario.patch import split_assignment
+    from simulator.scenario.resolve import from_words
+
+    kind = data_parallel
+    if zero is not None:
+        if kind is not None:
+            raise ScenarioError(
+                Problem(
+                    key="--zero",
+                    message="stands beside --data-parallel",
+                    allowed="one of the two",
+                )
+            )
+        stages = {"0": "ddp", "1": "zero1", "2": "zero2", "3": "zero3"}
+        words = [stages.get(stage.strip(), stage.strip()) for stage in zero.split(",")]
+        kind = ",".join(words)
+        framework = framework or "deepspeed"
+    given = {
+        "node": node,
+        "nodes": nodes,
+        "gpus_per_node": gpus_per_node,
+        "fabric.kind": fabric,
+        "costs.profile": profile,
+        "training.model": model,
+        "training.tensor": tensor,
+        "training.pipeline": pipeline,
+        "training.virtual": virtual,
+        "training.schedule": schedule,
+        "training.context": context,
+        "training.expert": expert,
+        "training.data_parallel": kind,
+        "training.micro_batch": micro_batch,
+        "training.micro_batches": micro_batches,
+        "training.global_batch": global_batch,
+        "training.seq": seq,
+        "training.recompute": recompute,
+        "training.precision": precision,
+        "training.framework": framework or _framework(kind),
+    }
+    words_given = {key: value for key, value in given.items() if value is not None}
+    words_given |= dict(split_assignment(text) for text in set_ or [])
+    simulate_and_print(
+        from_words(words_given),
+        Files(csv=csv, json=json, markdown=markdown, trace=trace, plots=tuple(plot or ())),
+        table="summary",
+        links=False,
+        ranks=ranks,
+        workers=workers,
+        quiet=quiet,
+    )
+
+
+def _framework(kind: str | None) -> str:
+    """Return the framework that people mean who name a kind of data parallelism."""
+    first = (kind or "").split(",")[0]
+    if first in ("zero2", "zero3"):
+        return "deepspeed"
+    return "torch" if first in ("fsdp", "hsdp") else "megatron"
