@@ -3,101 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from simulator.training.tasks import Call, Compute, Task, Wait
+from simulator.training.buckets import Bucket, bucket_plan, buckets
+from simulator.training.generators import ddp_step
+from simulator.training.hooks import hooked
+from simulator.training.plan import Task, Wait
+from simulator.training.reduce import BucketedSync, GradientBucket
+from simulator.training.tape import Tape
 
-__all__ = ["Bucket", "buckets", "ddp_step"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
-    """Gradients that are reduced together."""
-
-    size_bytes: int
-    members: tuple[int, ...]
-    """Indices of the gradients, in the order in which they become ready."""
+__all__ = ["Bucket", "DdpSync", "bucket_plan", "buckets", "ddp_step"]
 
 
-def buckets(
-    gradients_bytes: Sequence[int], *, first_bucket_bytes: int, bucket_cap_bytes: int
-) -> tuple[Bucket, ...]:
-    """Return the buckets of gradients in the order in which they become ready.
-
-    Parameters
-    ----------
-    gradients_bytes
-        Size of each gradient, in the order of the forward.
-    first_bucket_bytes, bucket_cap_bytes
-        A bucket is closed as soon as it holds at least this many bytes: the first one, the
-        others.
+class DdpSync(BucketedSync):
+    """Kind ``ddp``.
 
     Notes
     -----
-    Gradients become ready last layer first.  PyTorch rebuilds its buckets in this order after the
-    first iteration (torch/csrc/distributed/c10d/reducer.cpp, rebuild_buckets; sizes in
-    reducer.hpp: first 1 MiB, cap 25 MiB).
-
-    Examples
-    --------
-    >>> plan = buckets([4, 4, 4, 4, 4], first_bucket_bytes=4, bucket_cap_bytes=8)
-    >>> [bucket.size_bytes for bucket in plan]
-    [4, 8, 8]
+    PyTorch copies each gradient into its bucket, dividing it by the number of ranks, and copies
+    it back when all buckets are reduced (gradient_as_bucket_view off, its default).  Megatron-LM
+    accumulates in the buckets themselves.  Gradient accumulation reduces in the last micro-batch
+    only (no_sync), unless `reduce_every_micro_batch`.
     """
-    plan: list[Bucket] = []
-    members: list[int] = []
-    size = 0
-    for index in reversed(range(len(gradients_bytes))):
-        members.append(index)
-        size += gradients_bytes[index]
-        if size >= (bucket_cap_bytes if plan else first_bucket_bytes):
-            plan.append(Bucket(size_bytes=size, members=tuple(members)))
-            members, size = [], 0
-    if members:
-        plan.append(Bucket(size_bytes=size, members=tuple(members)))
-    return tuple(plan)
 
+    @property
+    def gathers_ahead(self) -> bool:
+        """Nothing is gathered."""
+        return False
 
-def ddp_step(
-    gradients_bytes: Sequence[int],
-    *,
-    first_bucket_bytes: int,
-    bucket_cap_bytes: int,
-    forward_s: float,
-    backward_s: float,
-    optimizer_s: float,
-    overlap: bool,
-) -> tuple[Task, ...]:
-    """Return one training step of a rank.
+    @property
+    def _copies(self) -> bool:
+        return self.strategy.framework == "torch" and self.context.sizes["data"] > 1
 
-    Parameters
-    ----------
-    gradients_bytes
-        Size of each gradient, in the order of the forward.
-    first_bucket_bytes, bucket_cap_bytes
-        As in `buckets`.
-    forward_s, backward_s, optimizer_s
-        Compute times; the backward is split over gradients by their bytes.
-    overlap
-        True: a bucket is reduced as soon as it is full.  False: all after the backward.
-    """
-    plan = buckets(
-        gradients_bytes, first_bucket_bytes=first_bucket_bytes, bucket_cap_bytes=bucket_cap_bytes
-    )
-    total = max(1, sum(gradients_bytes))
-    tasks: list[Task] = [Compute(name="forward", duration_s=forward_s)]
-    calls = [
-        Call(name=f"bucket {index}", collective="all_reduce", size_bytes=bucket.size_bytes)
-        for index, bucket in enumerate(plan)
-    ]
-    for index, bucket in enumerate(plan):
-        share = bucket.size_bytes / total
-        tasks.append(Compute(name=f"backward {index}", duration_s=backward_s * share))
-        if overlap:
-            tasks.append(calls[index])
-    if not overlap:
-        tasks += calls
-    tasks.append(Wait())
-    if optimizer_s > 0:
-        tasks.append(Compute(name="optimizer", duration_s=optimizer_s))
-    return tuple(tasks)
+    def reduce(self, tape: Tape, bucket: GradientBucket) -> None:
+        """Append the reduction of a bucket, through the comm hook if there is one."""
+        size_bytes = bucket.count * self.precision.reduce_bytes
+        axis = "expert_data" if bucket.expert else "data"
+        if self.context.sizes[axis] == 1:
+            return
+        if self._copies:
+            tape.compute(f"copy to {bucket.name}", self.compute.copy_s(size_bytes), "copy")
+        if self.options.hook == "none":
+            tape.call(f"gradients {bucket.name}", "all_reduce", size_bytes, axis, stream=axis)
+        else:
+            hooked(tape, bucket, axis, self.context)
+        self.offload_gradients(tape, bucket.count, axis)
+
+    def finish(self) -> Sequence[Task]:
+        """Return the wait for all buckets, and the copies back to the gradients."""
+        tape = self.tape()
+        tape.put(super().finish())
+        if self._copies:
+            names = ("data", "expert_data", "hook")
+            tape.tasks += [Wait(on=stream) for stream in names if self._uses(stream)]
+            for buckets_of in self.buckets:
+                for bucket in buckets_of:
+                    seconds = self.compute.copy_s(bucket.count * self.precision.reduce_bytes)
+                    tape.compute("copy to gradients", seconds, "copy")
+        return tape.tasks
+
+    def _uses(self, stream: str) -> bool:
+        if stream == "hook":
+            return self.options.hook != "none"
+        expert = stream == "expert_data"
+        return self.context.sizes[stream] > 1 and self.context.count(expert=expert) > 0
+
+    def update(self) -> Sequence[Task]:
+        """Return the optimiser step."""
+        return super(BucketedSync, self).update()

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from simulator.models.kernels import Operation, Phase, Sync, Work
 from simulator.models.model import Layer, Slice
 from simulator.training.gpu_time import ComputeLike
-from simulator.training.plan import Compute, Purpose, Task
+from simulator.training.plan import Purpose, Task
 from simulator.training.strategy import Strategy
 from simulator.training.tape import Tape
 
-__all__ = ["LayerTasks", "slice_of", "tasks_of_layer"]
+__all__ = ["LayerTasks", "LocalParameter", "slice_of", "tasks_of_layer"]
 
 PURPOSE: dict[Phase, Purpose] = {
     "forward": "forward",
@@ -27,6 +27,19 @@ and residuals in bf16)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalParameter:
+    """What a rank of the tensor and expert axes holds of a parameter."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Of the whole tensor."""
+    count: int
+    """Elements on this rank."""
+    expert: bool
+    """It belongs to routed experts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTasks:
     """What one micro-batch makes a rank do in one layer."""
 
@@ -37,18 +50,12 @@ class LayerTasks:
     input_gradient: tuple[Task, ...]
     """Backward without `weight_gradient`."""
     weight_gradient: tuple[Task, ...]
-    sizes: tuple[tuple[str, int, bool], ...]
-    """Parameters on this rank: name, elements, whether they belong to experts."""
+    parameters: tuple[LocalParameter, ...]
+    """In the order in which the framework registers them."""
 
-    @property
-    def dense(self) -> int:
-        """Parameters on this rank that are no expert's."""
-        return sum(count for _, count, expert in self.sizes if not expert)
-
-    @property
-    def expert(self) -> int:
-        """Parameters on this rank that are an expert's."""
-        return sum(count for _, count, expert in self.sizes if expert)
+    def count(self, *, expert: bool, least: int = 0) -> int:
+        """Return the elements of experts' or of other parameters that have at least so many."""
+        return sum(p.count for p in self.parameters if p.expert == expert and p.count >= least)
 
 
 def slice_of(strategy: Strategy, seq: int, *, recompute: bool = True) -> Slice:
@@ -116,8 +123,13 @@ def tasks_of_layer(
         backward=cut([True] * len(weight)),
         input_gradient=cut([not yes for yes in weight]),
         weight_gradient=cut(weight),
-        sizes=tuple(
-            (p.name, -(-p.count // ways[p.sharding]), p.sharding == "expert")
+        parameters=tuple(
+            LocalParameter(
+                name=p.name,
+                shape=p.shape,
+                count=-(-p.count // ways[p.sharding]),
+                expert=p.sharding == "expert",
+            )
             for p in layer.parameters
             if own_tied or not p.tied_to
         ),
@@ -256,8 +268,3 @@ def _tail(sync: Sync, sizes: dict[str, int]) -> float:
     if sync.collective == "send_recv":
         return 1.0 / (sync.times + 1)
     return 0.0 if sync.overlaps else 1.0 / sizes["tensor"]
-
-
-def total_s(tasks: Sequence[Task]) -> float:
-    """Return the time of all computes."""
-    return sum(task.duration_s for task in tasks if isinstance(task, Compute))

@@ -1,7 +1,7 @@
-"""Replicated or optimiser-sharded parameters: gradients reduced in buckets.
+"""Gradients reduced in buckets while the backward goes on; sharded optimisers.
 
-DDP all-reduces them; ZeRO-1 and 2 and Megatron-LM's distributed optimiser reduce-scatter them,
-update shards and gather the parameters.
+ZeRO-1 and 2 and Megatron-LM's distributed optimiser reduce-scatter gradients, update shards and
+gather the parameters.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.training.buckets import filled
+from simulator.training.layer_tasks import LocalParameter
 from simulator.training.pipeline import PassKind
 from simulator.training.plan import Task
 from simulator.training.sharing import DataSync, StageContext
@@ -34,16 +35,23 @@ class GradientBucket:
     count: int
     """Elements."""
     expert: bool
+    parameters: tuple[LocalParameter, ...]
     ready: int
     """Complete with this layer, counted from the chunk's last one; the forward meets it first."""
 
 
 class BucketedSync(DataSync):
-    """Kinds ``ddp``, ``zero1`` and ``zero2``."""
+    """Kinds ``zero1`` and ``zero2``, and the frame of ``ddp``.
+
+    Notes
+    -----
+    DeepSpeed with its default use_multi_rank_bucket_allreduce all-reduces each bucket and lets
+    ranks keep their part: twice the gradients' volume of the paper's reduce_scatter, which is
+    what is planned here (and what Megatron-LM does).
+    """
 
     def __init__(self, context: StageContext) -> None:
         super().__init__(context)
-        self.sharded = self.options.kind != "ddp"
         self.every_pass = self.options.reduce_every_micro_batch or self.options.kind == "zero2"
         self._begun = self.tape()
         self._gathered: dict[str, Mark] = {}
@@ -63,19 +71,20 @@ class BucketedSync(DataSync):
         # Stages after the first, and chunks after the first, reduce off the critical path:
         # Megatron-LM does not cut their gradients.
         if self.context.stage > 0 or chunk > 0 or not options.overlap_reduce:
-            return (self.context.dense + self.context.expert + 1,)
+            return (sum(self.context.count(expert=e) for e in (False, True)) + 1,)
         return (max(MEGATRON_ELEMENTS, 1_000_000 * self.context.sizes["data"]),)
 
     def _buckets(self, chunk: int) -> list[GradientBucket]:
         found = []
         layers = list(reversed(self.context.chunks[chunk]))
         for expert in (False, True):
-            sizes = []
-            position = []
+            members: list[LocalParameter] = []
+            position: list[int] = []
             for index, layer in enumerate(layers):
-                own = [count for _, count, of in reversed(layer.sizes) if of == expert]
-                sizes += own
+                own = [p for p in reversed(layer.parameters) if p.expert == expert]
+                members += own
                 position += [index] * len(own)
+            sizes = [parameter.count for parameter in members]
             for number, bucket in enumerate(filled(sizes, range(len(sizes)), self.limits(chunk))):
                 found.append(
                     GradientBucket(
@@ -83,6 +92,7 @@ class BucketedSync(DataSync):
                         count=bucket.size_bytes,
                         expert=expert,
                         ready=position[bucket.members[-1]],
+                        parameters=tuple(members[i] for i in bucket.members),
                     )
                 )
         return found
@@ -92,9 +102,6 @@ class BucketedSync(DataSync):
         size_bytes = bucket.count * self.precision.reduce_bytes
         prefix = "expert_" if bucket.expert else ""
         stream = f"{prefix}data"
-        if not self.sharded:
-            tape.call(f"gradients {bucket.name}", "all_reduce", size_bytes, stream, stream=stream)
-            return
         shards = self.context.sizes[f"{prefix}shard"]
         tape.call(
             f"gradients {bucket.name}",
@@ -111,6 +118,7 @@ class BucketedSync(DataSync):
             stream=f"{prefix}replicate",
             after=stream if shards > 1 else "compute",
         )
+        self.offload_gradients(tape, -(-bucket.count // shards), stream)
 
     def gather(
         self, tape: Tape, name: str, count: int, expert: bool, stream: str, after: str | None
@@ -128,9 +136,7 @@ class BucketedSync(DataSync):
     @property
     def gathers_ahead(self) -> bool:
         """Gathers run beside the next forward (Megatron-LM's overlap_param_gather)."""
-        return (
-            self.sharded and self.options.overlap_gather and self.strategy.framework == "megatron"
-        )
+        return self.options.overlap_gather and self.strategy.framework == "megatron"
 
     def begin(self) -> Sequence[Task]:
         """Return the gathers that the step before left to this one."""
@@ -193,7 +199,7 @@ class BucketedSync(DataSync):
         """Return the optimiser step; sharded parameters are gathered after it."""
         tape = self.tape()
         tape.put(super().update())
-        if self.sharded and not self.gathers_ahead:
+        if not self.gathers_ahead:
             for name, count, expert in self._gather_cuts():
                 stream = "expert_data" if expert else "data"
                 self.gather(tape, name, count, expert, stream, "compute")
@@ -207,7 +213,8 @@ class BucketedSync(DataSync):
         if given is not None:
             most = max(1, given // self.precision.gather_bytes)
         found = []
-        for expert, total in ((False, self.context.dense), (True, self.context.expert)):
+        for expert in (False, True):
+            total = self.context.count(expert=expert)
             parts = -(-total // most)
             for index in range(parts):
                 count = total * (index + 1) // parts - total * index // parts

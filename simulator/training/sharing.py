@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simulator.training.gpu_time import ComputeLike, Host
 from simulator.training.layer_tasks import LayerTasks
 from simulator.training.pipeline import PassKind
-from simulator.training.plan import Task
+from simulator.training.plan import Task, Wait
 from simulator.training.strategy import Strategy
 from simulator.training.tape import Tape, joined
 
@@ -27,15 +27,9 @@ class StageContext:
     compute: ComputeLike
     host: Host
 
-    @property
-    def dense(self) -> int:
-        """Parameters on a rank of the stage that are no expert's."""
-        return sum(layer.dense for chunk in self.chunks for layer in chunk)
-
-    @property
-    def expert(self) -> int:
-        """Parameters on a rank of the stage that are an expert's."""
-        return sum(layer.expert for chunk in self.chunks for layer in chunk)
+    def count(self, *, expert: bool) -> int:
+        """Return the parameters on a rank of the stage that are experts', or the others."""
+        return sum(layer.count(expert=expert) for chunk in self.chunks for layer in chunk)
 
 
 class DataSync:
@@ -87,28 +81,61 @@ class DataSync:
 
     def owned(self) -> int:
         """Return the parameters that a rank updates."""
-        if self.options.kind == "ddp":
-            return self.context.dense + self.context.expert
-        sizes = self.context.sizes
-        return -(-self.context.dense // sizes["shard"]) + -(
-            -self.context.expert // sizes["expert_shard"]
-        )
+        total = 0
+        for expert, axis in ((False, "shard"), (True, "expert_shard")):
+            ways = 1 if self.options.kind == "ddp" else self.context.sizes[axis]
+            total += -(-self.context.count(expert=expert) // ways)
+        return total
 
     def update(self) -> Sequence[Task]:
-        """Return the optimiser step and what follows it."""
+        """Return the optimiser step and what follows it.
+
+        Notes
+        -----
+        An offloaded optimiser runs on the CPU while its states come from and go to storage, where
+        they are kept there; then the updated parameters cross to the GPU (Ren et al. 2021,
+        arXiv:2101.06840; Rajbhandari et al. 2021, arXiv:2104.07857).
+        """
         tape = self.tape()
+        owned = self.owned()
         precision = self.precision
-        tape.compute(
-            "optimizer",
-            self.compute.optimizer_s(
-                self.owned(),
+        if self.options.offload_optimizer == "none":
+            seconds = self.compute.optimizer_s(
+                owned,
                 kind=self.strategy.optimizer,
                 parameter_bytes=precision.parameter_bytes,
                 gradient_bytes=precision.gradient_bytes,
                 master_bytes=precision.master_bytes,
                 moment_bytes=precision.moment_bytes,
                 clip=self.strategy.optimizer == "adam",
-            ),
-            "optimizer",
+            )
+            tape.compute("optimizer", seconds, "optimizer")
+            return tape.tasks
+        host = self.context.host
+        seconds = self.compute.cpu_optimizer_s(
+            owned,
+            host.memory_Bps,
+            parameter_bytes=precision.parameter_bytes,
+            gradient_bytes=precision.gradient_bytes,
+            master_bytes=precision.master_bytes,
+            moment_bytes=precision.moment_bytes,
         )
+        if self.options.offload_optimizer == "nvme":
+            states = 2.0 * owned * (precision.master_bytes + precision.moment_bytes)
+            seconds = max(seconds, states / host.storage_Bps)
+        tape.compute("optimizer on the CPU", seconds, "optimizer")
+        self.host_copy(tape, "parameters to the GPU", owned * precision.gather_bytes, "compute")
         return tape.tasks
+
+    def host_copy(self, tape: Tape, name: str, n_bytes: float, stream: str) -> None:
+        """Append a copy over the host's link."""
+        seconds = self.compute.host_copy_s(n_bytes, self.context.host.link_Bps)
+        tape.compute(name, seconds, "copy", stream)
+
+    def offload_gradients(self, tape: Tape, count: int, after: str) -> None:
+        """Append the copy of a rank's reduced gradients to an optimiser on the CPU."""
+        if self.options.offload_optimizer != "none":
+            tape.tasks.append(Wait(on=after, stream="copy"))
+            self.host_copy(
+                tape, "gradients to the CPU", count * self.precision.reduce_bytes, "copy"
+            )

@@ -23,9 +23,9 @@ def block_counts(blocks: int, parts: int, *, uneven: bool) -> tuple[int, ...] | 
     --------
     >>> block_counts(126, 16, uneven=False)[0], block_counts(126, 16, uneven=False)[1]
     (7, 8)
-    >>> block_counts(10, 4, uneven=True)
-    (2, 3, 3, 2)
-    >>> block_counts(10, 4, uneven=False)
+    >>> block_counts(9, 4, uneven=True)
+    (2, 3, 2, 2)
+    >>> block_counts(9, 4, uneven=False)
     """
     if blocks % parts == 0:
         return (blocks // parts,) * parts

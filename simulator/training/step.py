@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from simulator.models.model import Model
 from simulator.training.check import check_strategy
+from simulator.training.ddp import DdpSync
+from simulator.training.fsdp import FsdpSync
 from simulator.training.gpu_time import ComputeLike, Host
 from simulator.training.layer_tasks import ELEMENT_BYTES, LayerTasks, slice_of, tasks_of_layer
 from simulator.training.mesh import build_mesh, group_sizes
@@ -14,6 +16,7 @@ from simulator.training.sharing import DataSync, StageContext
 from simulator.training.stages import split_layers
 from simulator.training.strategy import Strategy
 from simulator.training.tape import Tape, joined, streams_of
+from simulator.training.zero import Zero3Sync
 
 __all__ = ["check_strategy", "plan_step"]
 
@@ -85,7 +88,14 @@ def plan_step(
 
 
 def _sync_of(context: StageContext) -> DataSync:
-    return BucketedSync(context)
+    kinds: dict[str, type[DataSync]] = {
+        "ddp": DdpSync,
+        "zero1": BucketedSync,
+        "zero2": BucketedSync,
+        "zero3": Zero3Sync,
+        "fsdp": FsdpSync,
+    }
+    return kinds[context.strategy.data_parallel.kind](context)
 
 
 def _stage(model: Model, context: StageContext, seq: int) -> tuple[Task, ...]:

@@ -1,134 +1,169 @@
-"""ZeRO-1, 2 and 3: what is sharded decides what each step must communicate.
+"""DeepSpeed's ZeRO-3, with ZeRO++ and MiCS.
 
-Elements moved per rank and step, of Ψ parameters: 2Ψ for stages 1 and 2, 3Ψ for stage 3
-(Rajbhandari et al. 2020, arXiv:1910.02054, section 7).
+Elements moved per rank and step, of Ψ parameters: 3Ψ (Rajbhandari et al. 2020, arXiv:1910.02054,
+section 7): gathered in the forward, gathered in the backward, gradients reduce-scattered.
 """
 
 from __future__ import annotations
 
-from simulator.training.tasks import Call, Compute, Task, Wait
+from collections.abc import Sequence
 
-__all__ = ["zero_step"]
+from simulator.training.generators import zero_step
+from simulator.training.layer_tasks import LayerTasks
+from simulator.training.pipeline import PassKind
+from simulator.training.plan import Task
+from simulator.training.reduce import DEEPSPEED_ELEMENTS
+from simulator.training.sharded import ShardedSync
+from simulator.training.tape import Tape
+
+__all__ = ["Zero3Sync", "zero_step"]
+
+PERSISTENT_ELEMENTS = 100_000
+"""stage3_param_persistence_threshold: smaller parameters stay whole on every rank
+(deepspeed/runtime/zero/config.py)."""
+SCALE_SHARE = 4 / 2048
+"""Bytes of scales per quantised value: one float per block of 2048 values."""
 
 
-def _cut(name: str, collective: str, size_bytes: int, bucket_bytes: int | None) -> list[Call]:
-    """Return a transfer as one call, or as several of at most `bucket_bytes`."""
-    if bucket_bytes is None or size_bytes <= bucket_bytes:
-        return [Call(name=name, collective=collective, size_bytes=size_bytes)]
-    parts = -(-size_bytes // bucket_bytes)
-    borders = [size_bytes * i // parts for i in range(parts + 1)]
-    return [
-        Call(name=f"{name}.{i}", collective=collective, size_bytes=borders[i + 1] - borders[i])
-        for i in range(parts)
-    ]
+def _flushes(counts: Sequence[int], most: int) -> dict[int, int]:
+    """Return after which layers a bucket of at most `most` elements is reduced, and what it holds.
 
-
-def zero_step(
-    *,
-    stage: int,
-    parameter_bytes: int,
-    layers: int,
-    forward_s: float,
-    backward_s: float,
-    optimizer_s: float,
-    prefetch: int,
-    overlap: bool,
-    bucket_bytes: int | None,
-) -> tuple[Task, ...]:
-    """Return one training step of a rank.
-
-    Parameters
-    ----------
-    stage
-        1: optimiser states are sharded, 2: gradients too, 3: parameters too.
-    parameter_bytes
-        Bytes of all parameters, which are also the bytes of all gradients.
-    layers
-        Number of equal layers.
-    forward_s, backward_s
-        Compute time of one layer.
-    optimizer_s
-        Optimiser step.
-    prefetch
-        Stage 3: how many layers are gathered ahead of the one that computes.
-    overlap
-        Gradients are reduced while the backward goes on; False: after it.
-    bucket_bytes
-        Largest collective; None: a whole layer.
+    Examples
+    --------
+    >>> _flushes([3, 0, 3, 3, 9], 6)
+    {2: 6, 3: 3, 4: 9}
     """
-    borders = [parameter_bytes * i // layers for i in range(layers + 1)]
-    size = [borders[i + 1] - borders[i] for i in range(layers)]
-    tasks: list[Task] = []
-    if stage == 3:
-        tasks += _sharded_pass("forward", list(range(layers)), size, forward_s, prefetch, None)
-        tasks += _sharded_pass(
-            "backward",
-            list(reversed(range(layers))),
-            size,
-            backward_s,
-            prefetch,
-            bucket_bytes if bucket_bytes is not None else parameter_bytes,
-        )
-        tasks.append(Wait())
-        if optimizer_s > 0:
-            tasks.append(Compute(name="optimizer", duration_s=optimizer_s))
-        return tuple(tasks)
-    tasks += [Compute(name=f"forward {i}", duration_s=forward_s) for i in range(layers)]
-    late: list[Task] = []
-    for i in reversed(range(layers)):
-        tasks.append(Compute(name=f"backward {i}", duration_s=backward_s))
-        calls = _cut(f"gradients {i}", "reduce_scatter", size[i], bucket_bytes)
-        if overlap:
-            tasks += calls
-        else:
-            late += calls
-    tasks += [*late, Wait()]
-    if optimizer_s > 0:
-        tasks.append(Compute(name="optimizer", duration_s=optimizer_s))
-    for i in range(layers):
-        tasks += _cut(f"parameters {i}", "all_gather", size[i], bucket_bytes)
-    tasks.append(Wait())
-    return tuple(tasks)
+    found: dict[int, int] = {}
+    held = 0
+    last = -1
+    for position, count in enumerate(counts):
+        if count == 0:
+            continue
+        if held and held + count > most:
+            found[last] = held
+            held = 0
+        held += count
+        last = position
+    if held:
+        found[last] = held
+    return found
 
 
-def _sharded_pass(
-    name: str,
-    order: list[int],
-    size: list[int],
-    compute_s: float,
-    prefetch: int,
-    reduce_bucket_bytes: int | None,
-) -> list[Task]:
-    """Return a pass over the layers in which each is gathered before it computes.
+class Zero3Sync(ShardedSync):
+    """Kind ``zero3``.
 
-    Layer k's gather is issued when layer k − prefetch − 1 has been enqueued; the backward also
-    reduces each layer's gradients.  Both share the communication stream, so a gather may wait for
-    the reduction before it, as with one process group.
+    Notes
+    -----
+    Gradients fill buckets of reduce_bucket_size elements; a bucket is reduced before a layer that
+    no longer fits in.  Prefetching is by layers; DeepSpeed's is by elements of a recorded trace.
+
+    ZeRO++ (Wang et al. 2023, arXiv:2306.10209): qwZ gathers weights as int8; hpZ gathers them in
+    the backward from a second copy within `secondary_shard` ranks; qgZ reduces gradients by two
+    all-to-alls of int4, first within `secondary_shard` ranks, then across.  MiCS (Zhang et al.
+    2022, arXiv:2205.00119) is a `shard` smaller than all ranks, whose gradients are summed over
+    replicas once per step; its gathers in two levels are the collective's matter.
     """
-    tasks: list[Task] = []
-    issued: list[str] = []
 
-    def gather(position: int) -> None:
-        layer = order[position]
-        tasks.append(
-            Call(
-                name=f"{name} parameters {layer}",
-                collective="all_gather",
-                size_bytes=size[layer],
+    replicates_every_pass = False
+
+    def gathered(self, layer: LayerTasks, *, expert: bool) -> int:
+        """Return the elements of a layer that a pass gathers: without the persistent ones."""
+        return layer.count(expert=expert, least=PERSISTENT_ELEMENTS)
+
+    def _secondary(self, kind: PassKind) -> bool:
+        return kind != "forward" and self.context.sizes["secondary"] > 1
+
+    def gather_axis(self, kind: PassKind, *, expert: bool) -> str:
+        """Return the axis over which a pass gathers."""
+        if self._secondary(kind) and not expert:
+            return "secondary"
+        return super().gather_axis(kind, expert=expert)
+
+    def gather_bytes(self, kind: PassKind) -> float:
+        """Return the bytes per element that a pass gathers."""
+        if self._quantized(kind):
+            return 1.0 + SCALE_SHARE
+        return super().gather_bytes(kind)
+
+    def _quantized(self, kind: PassKind) -> bool:
+        return self.options.quantized_weights and not self._secondary(kind)
+
+    def before_gather(self, tape: Tape, name: str, count: int, kind: PassKind) -> str:
+        """Append the fetch of an offloaded shard, and its quantisation."""
+        ready = super().before_gather(tape, name, count, kind)
+        if self._quantized(kind):
+            seconds = self.compute.cast_s(count, self.precision.gather_bytes, 1.0)
+            tape.compute(f"quantise {name}", seconds, "compress", ready)
+        return ready
+
+    def after_gather(self, tape: Tape, name: str, count: int, kind: PassKind) -> None:
+        """Append the expansion of quantised weights."""
+        if self._quantized(kind):
+            seconds = self.compute.cast_s(count, 1.0, self.precision.gather_bytes)
+            tape.compute(f"expand {name}", seconds, "compress")
+
+    def reduces(self, *, last: bool) -> bool:
+        """Return True: gradients have no whole copy in which to accumulate."""
+        return True
+
+    def _most(self) -> int:
+        given = self.options.bucket_bytes
+        return DEEPSPEED_ELEMENTS if given is None else max(1, given // self.precision.reduce_bytes)
+
+    def reduce_pass(self, tape: Tape, layers: Sequence[LayerTasks], position: int) -> None:
+        """Append the reduction of a full bucket, or of what is left at the end."""
+        most = self._most()
+        for expert in (False, True):
+            counts = [layer.count(expert=expert) for layer in layers]
+            held = _flushes(counts, most).get(position, 0)
+            parts = -(-held // most)
+            name = f"to {layers[position].layer.name}"
+            for index in range(parts):
+                count = held * (index + 1) // parts - held * index // parts
+                self.reduce(tape, name if parts == 1 else f"{name}.{index}", count, expert=expert)
+
+    def reduce(self, tape: Tape, name: str, count: int, *, expert: bool) -> None:
+        """Append the reduction of gradients, quantised with qgZ."""
+        if not self.options.quantized_gradients or expert:
+            super().reduce(tape, name, count, expert=expert)
+            return
+        width = self.precision.reduce_bytes
+        stream = "data" if self.options.overlap_reduce else "compute"
+        near = self.context.sizes["secondary"]
+        size_bytes = count * (0.5 + SCALE_SHARE)
+        tape.compute(f"quantise {name}", self.compute.cast_s(count, width, 0.5), "compress")
+        left = float(count)
+        if near > 1:
+            self._exchange(tape, f"gradients {name}", size_bytes, "secondary", stream)
+            left = count / near
+            seconds = self.compute.cast_s(count, 0.5, 0.5 / near)
+            tape.compute(f"sum {name}", seconds, "compress", stream)
+            size_bytes /= near
+        axis = "secondary_across" if near > 1 else "shard"
+        self._exchange(tape, f"gradients across {name}", size_bytes, axis, stream)
+        seconds = self.compute.cast_s(left, 0.5, width / self.context.sizes[axis])
+        tape.compute(f"sum across {name}", seconds, "compress", stream)
+        self.replicate(tape, name, count, prefix="", stream=stream)
+
+    def _exchange(self, tape: Tape, name: str, size_bytes: float, axis: str, stream: str) -> None:
+        after = None if stream == "compute" else "compute"
+        tape.call(name, "all_to_all", size_bytes, axis, stream=stream, after=after)
+
+    def update(self) -> Sequence[Task]:
+        """Return the optimiser step and the gather of the persistent parameters."""
+        tape = self.tape()
+        tape.put(super().update())
+        for expert in (False, True):
+            persistent = self.context.count(expert=expert) - sum(
+                self.gathered(layer, expert=expert)
+                for chunk in self.context.chunks
+                for layer in chunk
             )
-        )
-        issued.append(f"gather {position}")
-
-    for position in range(min(prefetch + 1, len(order))):
-        gather(position)
-    for position, layer in enumerate(order):
-        after = len(issued) - 1 - issued.index(f"gather {position}")
-        tasks.append(Wait(leave=after))
-        tasks.append(Compute(name=f"{name} {layer}", duration_s=compute_s))
-        if position + prefetch + 1 < len(order):
-            gather(position + prefetch + 1)
-        if reduce_bucket_bytes is not None:
-            calls = _cut(f"gradients {layer}", "reduce_scatter", size[layer], reduce_bucket_bytes)
-            tasks += calls
-            issued += [call.name for call in calls]
-    return tasks
+            tape.call(
+                "parameters that persist",
+                "all_gather",
+                persistent * self.precision.gather_bytes,
+                "expert_shard" if expert else "shard",
+                stream="expert_data" if expert else "data",
+            )
+        return tape.tasks
