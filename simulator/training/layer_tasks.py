@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.models.kernels import Operation, Phase, Sync, Work
 from simulator.models.model import Layer, Slice
@@ -48,7 +48,7 @@ class LayerTasks:
     backward: tuple[Task, ...]
     """Recomputation, gradients of inputs and of weights."""
     input_gradient: tuple[Task, ...]
-    """Backward without `weight_gradient`."""
+    """Backward without `weight_gradient`; both only for schedules that part them."""
     weight_gradient: tuple[Task, ...]
     parameters: tuple[LocalParameter, ...]
     """In the order in which the framework registers them."""
@@ -105,12 +105,17 @@ def tasks_of_layer(
     forward = layer.forward(part)
     backward = layer.backward(part)
     times = compute.work_s(backward, dtype)
-    weight = [operation.phase == "weight_gradient" for operation in backward]
+    split = strategy.schedule in ("zb_h1", "zb_h2")
     name = layer.name
 
-    def cut(keep: Sequence[bool]) -> tuple[Task, ...]:
-        kept = [index for index, yes in enumerate(keep) if yes]
-        return expand([backward[i] for i in kept], [times[i] for i in kept], name, strategy, sizes)
+    def cut(weights: bool) -> tuple[Task, ...]:
+        # What a tensor-parallel exchange would run beside is in the other part.
+        kept = [i for i, of in enumerate(backward) if (of.phase == "weight_gradient") == weights]
+        work = [
+            replace(of, overlaps=False) if isinstance(of, Sync) and of.axis == "tensor" else of
+            for of in (backward[index] for index in kept)
+        ]
+        return expand(work, [times[index] for index in kept], name, strategy, sizes)
 
     ways = {
         "none": 1,
@@ -120,9 +125,9 @@ def tasks_of_layer(
     return LayerTasks(
         layer=layer,
         forward=expand(forward, compute.work_s(forward, dtype), name, strategy, sizes),
-        backward=cut([True] * len(weight)),
-        input_gradient=cut([not yes for yes in weight]),
-        weight_gradient=cut(weight),
+        backward=expand(backward, times, name, strategy, sizes),
+        input_gradient=cut(False) if split else (),
+        weight_gradient=cut(True) if split else (),
         parameters=tuple(
             LocalParameter(
                 name=p.name,

@@ -29,12 +29,12 @@ def block_counts(blocks: int, parts: int, *, uneven: bool) -> tuple[int, ...] | 
     """
     if blocks % parts == 0:
         return (blocks // parts,) * parts
-    if parts > 1 and (blocks + 2) % parts == 0 and blocks + 2 > parts:
+    if parts > 1 and (blocks + 2) % parts == 0 and blocks + 2 >= parts:
         counts = [(blocks + 2) // parts] * parts
         counts[0] -= 1
         counts[-1] -= 1
         return tuple(counts)
-    if parts > 1 and (blocks + 1) % parts == 0 and blocks + 1 > parts:
+    if parts > 1 and (blocks + 1) % parts == 0 and blocks + 1 >= parts:
         counts = [(blocks + 1) // parts] * parts
         counts[-1] -= 1
         return tuple(counts)
@@ -71,7 +71,7 @@ def split_layers(
     done = 0
     for count in counts[:-1]:
         done += count
-        borders.append(blocks[done] if done < len(blocks) else len(layers))
+        borders.append(blocks[done] if done < len(blocks) else blocks[-1] + 1)
     borders.append(len(layers))
     pieces = [layers[borders[i] : borders[i + 1]] for i in range(parts)]
     return tuple(

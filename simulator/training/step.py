@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.models.model import Model
-from simulator.training.check import check_strategy
+from simulator.training.check import check_strategy, notes_of
 from simulator.training.ddp import DdpSync
 from simulator.training.fsdp import FsdpSync
 from simulator.training.gpu_time import ComputeLike, Host
@@ -84,7 +84,11 @@ def plan_step(
             host=host or Host(),
         )
         roles.append(Role(stage=stage, tasks=_stage(model, context, seq)))
-    return StepPlan(mesh=_used(build_mesh(strategy), roles), roles=tuple(roles))
+    return StepPlan(
+        mesh=_used(build_mesh(strategy), roles),
+        roles=tuple(roles),
+        notes=notes_of(model, strategy),
+    )
 
 
 def _sync_of(context: StageContext) -> DataSync:
