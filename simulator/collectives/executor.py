@@ -149,19 +149,22 @@ def execute_interleaved(
 def check_totals(schedule: Schedule) -> None:
     """Raise ScheduleError unless the closed forms of a schedule equal the sums over its steps.
 
-    Compares `edge_bytes`, `edge_messages` and `uniform_step_bytes` of every stage.
+    Compares `edge_bytes`, `edge_messages`, `first_step` and `uniform_step_bytes` of every stage.
     """
     for stage in schedule.stages:
         edges = len(stage.src)
         total, messages = np.zeros(edges), np.zeros(edges, dtype=np.int64)
+        first, last = np.full(edges, stage.n_steps), np.full(edges, -1)
         uniform = True
-        for step in stage.steps():
+        for index, step in enumerate(stage.steps()):
             edge = np.arange(edges)[step.edge]
             size = np.broadcast_to(schedule.chunks.size_bytes(step.start, step.count), edge.shape)
             here = np.bincount(edge, weights=size, minlength=edges)
             present = np.bincount(edge, minlength=edges) > 0
             total += here
             messages += present
+            first[present] = np.minimum(first[present], index)
+            last[present] = index
             uniform &= bool(present.all()) and bool((here == stage.uniform_step_bytes).all())
         for what, found, claimed in (
             ("bytes", total, stage.edge_bytes),
@@ -172,6 +175,14 @@ def check_totals(schedule: Schedule) -> None:
                 raise ScheduleError(
                     f"stage {stage.name}: edge {worst} carries {found[worst]} {what} in its "
                     f"steps, the stage claims {claimed[worst]}"
+                )
+        if stage.first_step is not None:
+            in_a_row = (first == stage.first_step) & (last - first + 1 == messages)
+            if not in_a_row.all():
+                worst = int(np.argmin(in_a_row))
+                raise ScheduleError(
+                    f"stage {stage.name}: edge {worst} does not send in {messages[worst]} steps "
+                    f"in a row from step {stage.first_step[worst]} on, as the stage claims"
                 )
         if stage.uniform_step_bytes is not None and not uniform:
             raise ScheduleError(f"stage {stage.name}: its messages are not all of one size")

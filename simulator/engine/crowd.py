@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from simulator.engine.contention import FITS
 from simulator.engine.maxmin import max_min_rates
 from simulator.engine.routes import entries_of
 from simulator.engine.traffic import Connections, Messages
-from simulator.engine.wave import StagePlan, StageTimer
+from simulator.engine.wave import StagePlan
 
 __all__ = ["Crowd", "edges_of"]
 
@@ -47,6 +48,7 @@ class Crowd:
     alone_Bps: FloatArray
     busy_s: FloatArray
     """Time of a connection's messages of one step, alone."""
+    latency_s: FloatArray
     link: IntArray
     weight: FloatArray
     counts: IntArray
@@ -56,6 +58,8 @@ class Crowd:
     capacity_Bps: FloatArray
     of_sender: IntArray | None = None
     """Number of the (link, lane) of each entry, once asked for."""
+    load: FloatArray | None = None
+    """Load of each entry's link, by what is asked alone over the capacity, once asked for."""
     max_min_Bps: FloatArray | None = None
     """Rates of the connections with all on the wire, once asked for."""
 
@@ -95,6 +99,7 @@ class Crowd:
             n_lanes=plan.n_lanes,
             alone_Bps=alone_Bps,
             busy_s=busy_s,
+            latency_s=connections.latency_s[rows],
             link=link,
             weight=weight,
             counts=counts,
@@ -109,7 +114,12 @@ class Crowd:
         """
         on_wire = np.zeros(len(self.rows))
         on_wire[edges] = 1.0
-        return replace(self, asked=self.asked * np.repeat(on_wire, self.counts), max_min_Bps=None)
+        return replace(
+            self,
+            asked=self.asked * np.repeat(on_wire, self.counts),
+            load=None,
+            max_min_Bps=None,
+        )
 
     def in_turns(self, duty: FloatArray | None, *, exact: bool = True) -> FloatArray:
         """Return the edges' rates with each connection's duty; None: all are on the wire."""
@@ -126,17 +136,22 @@ class Crowd:
         """Return the sums on each link, by entry."""
         return np.bincount(self.link, by_entry, len(self.capacity_Bps)).astype(float)[self.link]
 
+    def _asked_load(self) -> FloatArray:
+        if self.load is None:
+            self.load = self._load(self.asked)
+        return self.load
+
     @property
     def binds(self) -> bool:
         """True when the connections together ask for more than some link has."""
-        return bool((self._load(self.asked) > FITS).any())
+        return bool((self._asked_load() > FITS).any())
 
     def together(self, *, exact: bool) -> FloatArray:
         """Return the rate of each edge when all are on the wire: max-min, or by loads."""
         if not self.binds:
             return self.alone_Bps[self.row_of_edge]
         if not exact:
-            return self._stretched(self._load(self.asked))
+            return self._stretched(self._asked_load())
         if self.max_min_Bps is None:
             self.max_min_Bps = max_min_rates(
                 np.concatenate(([0], np.cumsum(self.counts))),
@@ -167,13 +182,19 @@ class Crowd:
         more = np.bincount(together, self.asked - asked).astype(float)[together]
         return self._stretched(self._load(asked) + _TOGETHER * more)
 
-    def relaxed(self, timer: StageTimer, messages: Messages) -> FloatArray | None:
+    def relaxed(self, repeat: Callable[[FloatArray, int], float]) -> FloatArray | None:
         """Return the duty of each connection when this step repeats for ever.
 
         Where messages wait for each other, a link is shared with another connection only for the
         part of a step's time (its duty) in which that one has a message on the wire.  Rates,
         pace and duties are iterated to a fixed point, as mean-value analysis does for closed
         queueing networks [1]_.
+
+        Parameters
+        ----------
+        repeat
+            Repeats the step so many times more at these rates of `edges`; returns when the last
+            sender may begin the next.
 
         Returns
         -------
@@ -187,20 +208,22 @@ class Crowd:
         """
         duty = np.ones(len(self.counts))
         bound_s = float(self._load(self.asked * np.repeat(self.busy_s, self.counts)).max())
-        timer.rate_Bps[self.edges] = self.together(exact=True)
+        edge_Bps = self.together(exact=True)
+        hop_s = self._on_wire_s(edge_Bps) + self.latency_s
+        if hop_s.max() <= _NEAR_BOUND * bound_s:
+            return None  # no step takes longer than its longest hop
         for round_ in range(_RELAX_ROUNDS):
-            middle_s = 0.0
-            for k in range(2 * _RELAX_STEPS):
-                if k == _RELAX_STEPS:
-                    middle_s = float(timer.state.begin_s.max())
-                timer.step(0, messages)
-            pace_s = (float(timer.state.begin_s.max()) - middle_s) / _RELAX_STEPS
+            middle_s = repeat(edge_Bps, _RELAX_STEPS)
+            pace_s = (repeat(edge_Bps, _RELAX_STEPS) - middle_s) / _RELAX_STEPS
             if round_ == 0 and pace_s <= _NEAR_BOUND * bound_s:
                 return None
-            rate_Bps = np.empty(len(self.counts))
-            rate_Bps[self.row_of_edge] = timer.rate_Bps[self.edges]
-            on_wire_s = self.busy_s * self.alone_Bps / rate_Bps
-            now = np.minimum(on_wire_s / max(pace_s, bound_s), 1.0)
+            now = np.minimum(self._on_wire_s(edge_Bps) / max(pace_s, bound_s), 1.0)
             duty = now if round_ == 0 else 0.5 * (duty + now)
-            timer.rate_Bps[self.edges] = self.thinned(duty)
+            edge_Bps = self.thinned(duty)
         return duty
+
+    def _on_wire_s(self, edge_Bps: FloatArray) -> FloatArray:
+        """Return the time of each connection's messages of one step at these rates."""
+        rate_Bps = np.empty(len(self.counts))
+        rate_Bps[self.row_of_edge] = edge_Bps
+        return self.busy_s * self.alone_Bps / rate_Bps

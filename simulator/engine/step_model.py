@@ -12,13 +12,15 @@ Not modelled: messages of different steps that meet on a link, but for steps tha
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.crowd import Crowd, edges_of
-from simulator.engine.traffic import Collective, Messages, StageTraffic
+from simulator.engine.pace import run_steps, same_messages
+from simulator.engine.pipelines import Part, by_first_step, channels_of
+from simulator.engine.traffic import Collective, Messages
 from simulator.engine.wave import StagePlan, StageTimer, WaveState
 
 __all__ = ["StepModel"]
@@ -29,17 +31,12 @@ IntArray = NDArray[np.int64]
 _MOST_SOLVES = 64
 """Different sets of messages that get max-min rates; further ones get each link's load over its
 capacity, which is the same where flows are alike."""
-_SAME_PACE = 1e-9
-_WINDOW = 16
-"""Repetitions over which a pace is averaged where it does not become constant at once."""
 _LARGE_EDGES = 50_000
 _SAMPLES = 12
 """While a pipeline of at least `_LARGE_EDGES` fills and drains, its rates are found at so many of
 its steps instead of at each; on 32 to 256 ranks that changes its time by up to 6 %."""
 _PIPELINE_STEPS = 16
 """Stages of fewer steps are not looked at for a pipeline's steady state."""
-_SETTLED = 1e-4
-"""Relative change of the slowest pace from window to window at which it counts as settled."""
 
 
 class StepModel:
@@ -59,8 +56,11 @@ class StepModel:
         self, collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatArray
     ) -> None:
         self._plans = [
-            StagePlan(_by_first_step(collective.stages[index]), collective) for index in stages
+            StagePlan(by_first_step(collective.stages[index]), collective) for index in stages
         ]
+        self._quick = len(stages) == 1 and self._plans[0].n_places == 1
+        self._parts: list[Part] = []
+        self._collective = collective
         self._connections = collective.connections
         self._capacity_Bps = capacity_Bps
         self._n_lanes = max(plan.n_lanes for plan in self._plans)
@@ -84,77 +84,42 @@ class StepModel:
         return np.asarray(self._lane_end_s.reshape(-1, n_slots).max(axis=0))
 
     def _run_stage(self, plan: StagePlan, state: WaveState, rate_Bps: FloatArray) -> None:
-        n_steps, step_of = plan.stage.n_steps, plan.stage.messages
-        timer = StageTimer(
-            index=0,
-            plan=plan,
-            state=state,
-            rate_Bps=rate_Bps[plan.connection],
-            quick=len(self._plans) == 1 and plan.n_places == 1,
-        )
-        middle, duty = self._middle(plan, rate_Bps, quick=timer.quick)
-        steady = len(plan.all_edges) >= _LARGE_EDGES and middle is not None
-        if steady and middle is not None:
-            timer.rate_Bps[middle.edges] = middle.in_turns(duty)
-        before: Messages | None = None
-        pace: _Pace | None = None
-        step = 0
-        while step < n_steps:
-            messages = step_of(step)
-            timer_step, step = step, step + 1
-            if before is None or not _same(messages, before):
-                if not steady:
-                    self._solve(timer, messages, rate_Bps, duty)
-                elif timer_step % -(-n_steps // _SAMPLES) == 0:
-                    self._sample(timer, messages, rate_Bps, duty, middle)
-                timer.step(timer_step, messages)
-                before, pace = messages, _Pace(timer, messages)
-                continue
-            timer.step(timer_step, messages)
-            assert pace is not None
-            if pace.settled():
-                skipped = 0
-                while step < n_steps and _same(step_of(step), messages):
-                    skipped += 1
-                    step += 1
-                pace.skip(skipped)
+        middle, duty = self._middle(plan, rate_Bps)
+        begin_Bps = rate_Bps[plan.connection]
+        if middle is None or len(plan.all_edges) < _LARGE_EDGES:
+            timer = Part.whole(plan).timer(state, begin_Bps, quick=self._quick)
+            run_steps(timer, lambda step, messages: self._solve(timer, messages, rate_Bps, duty))
+            return
+        begin_Bps[middle.edges] = middle.in_turns(duty)
+        rates = _SampledRates(self, plan, rate_Bps, begin_Bps, middle, duty)
+        for part in self._parts_of(plan):
+            timer = part.timer(state, begin_Bps, quick=self._quick)
+            run_steps(timer, partial(rates.set, timer, part.edges))
 
     def _solve(
-        self,
-        timer: StageTimer,
-        messages: Messages,
-        rate_Bps: FloatArray,
-        duty: FloatArray | None,
+        self, timer: StageTimer, messages: Messages, rate_Bps: FloatArray, duty: FloatArray | None
     ) -> None:
         """Give the messages of a step the rates that they have on the wire."""
-        crowd = self._crowd(timer.plan, messages, rate_Bps)
-        if crowd is None:
-            return
-        exact = self._n_solves < _MOST_SOLVES
-        self._n_solves += duty is None and exact
-        timer.rate_Bps[crowd.edges] = crowd.in_turns(duty, exact=exact)
+        crowd = self.crowd(timer.plan, messages, rate_Bps)
+        if crowd is not None:
+            exact = self._n_solves < _MOST_SOLVES
+            self._n_solves += duty is None and exact
+            timer.rate_Bps[crowd.edges] = crowd.in_turns(duty, exact=exact)
 
-    def _sample(
-        self,
-        timer: StageTimer,
-        messages: Messages,
-        rate_Bps: FloatArray,
-        duty: FloatArray | None,
-        middle: Crowd | None,
-    ) -> None:
-        """Do the same for one of many steps, by what is known of the middle."""
-        whole = middle is not None and len(middle.edges) == len(timer.plan.all_edges)
-        if middle is None or not whole or not timer.quick:
-            self._solve(timer, messages, rate_Bps, duty)
-            return
-        edges = edges_of(timer.plan, messages)
-        timer.rate_Bps[edges] = middle.among(edges).in_turns(duty, exact=False)[edges]
-
-    def _crowd(self, plan: StagePlan, messages: Messages, rate_Bps: FloatArray) -> Crowd | None:
+    def crowd(self, plan: StagePlan, messages: Messages, rate_Bps: FloatArray) -> Crowd | None:
+        """Return who is on the wire in a step."""
         return Crowd.of(plan, messages, rate_Bps, self._connections, self._capacity_Bps)
 
+    def _parts_of(self, plan: StagePlan) -> list[Part]:
+        """Return what can be timed one after the other, in memory that is near."""
+        if not self._quick or plan.stage.first_step is None or len(plan.all_edges) < _LARGE_EDGES:
+            return [Part.whole(plan)]
+        if not self._parts:
+            self._parts = channels_of(plan, self._collective)
+        return self._parts
+
     def _middle(
-        self, plan: StagePlan, rate_Bps: FloatArray, *, quick: bool
+        self, plan: StagePlan, rate_Bps: FloatArray
     ) -> tuple[Crowd | None, FloatArray | None]:
         """Return who is on the wire in the middle of a pipeline, and each connection's duty.
 
@@ -164,19 +129,21 @@ class StepModel:
         if plan.stage.n_steps < _PIPELINE_STEPS:
             return None, None
         messages = step_of(at)
-        crowd = self._crowd(plan, messages, rate_Bps)
-        if crowd is None or not _same(messages, step_of(at + 1)) or not crowd.binds:
+        crowd = self.crowd(plan, messages, rate_Bps)
+        if crowd is None or not crowd.binds or not same_messages(messages, step_of(at + 1)):
             return crowd, None
-        timer = StageTimer(
-            index=0,
-            plan=plan,
-            state=WaveState(
-                begin_s=np.zeros(self._n_lanes), free_s=np.full(len(rate_Bps), -np.inf)
-            ),
-            rate_Bps=rate_Bps[plan.connection],
-            quick=quick,
-        )
-        found = crowd.relaxed(timer, messages)
+        state = WaveState(begin_s=np.zeros(self._n_lanes), free_s=np.full(len(rate_Bps), -np.inf))
+        edge_Bps = rate_Bps[plan.connection]
+        timers = [part.timer(state, edge_Bps, quick=self._quick) for part in self._parts_of(plan)]
+
+        def repeat(crowd_Bps: FloatArray, n_steps: int) -> float:
+            edge_Bps[crowd.edges] = crowd_Bps
+            for timer in timers:
+                for _ in range(n_steps):
+                    timer.step(at, timer.plan.stage.messages(at))
+            return float(state.begin_s.max())
+
+        found = crowd.relaxed(repeat)
         if found is None:
             return crowd, None
         duty = np.ones(len(rate_Bps))
@@ -184,98 +151,40 @@ class StepModel:
         return crowd, duty
 
 
-def _by_first_step(stage: StageTraffic) -> StageTraffic:
-    """Return a pipeline with its edges in the order in which they begin, and end, to send.
+class _SampledRates:
+    """The rates of the edges of a large pipeline, found at a dozen of its steps."""
 
-    The messages of a step are then a run of edges.
-    """
-    if stage.first_step is None or not (stage.edge_messages > 0).all():
-        return stage
-    behind = np.asarray(stage.first_step + stage.edge_messages)
-    order = np.lexsort((behind, stage.first_step))
-    first, behind = stage.first_step[order], behind[order]
-    n_messages, edge_bytes = stage.edge_messages[order], stage.edge_bytes[order]
-    size_bytes = edge_bytes / n_messages
-    alike = bool((size_bytes == size_bytes[0]).all())
-    every = Messages(edge=None, size_bytes=float(size_bytes[0]) if alike else size_bytes)
-    all_from, all_before = int(first[-1]), int(behind.min())
+    def __init__(
+        self,
+        model: StepModel,
+        plan: StagePlan,
+        rate_Bps: FloatArray,
+        begin_Bps: FloatArray,
+        middle: Crowd,
+        duty: FloatArray | None,
+    ) -> None:
+        self._model, self._plan, self._rate_Bps = model, plan, rate_Bps
+        self._begin_Bps, self._middle, self._duty = begin_Bps, middle, duty
+        self._every = -(-plan.stage.n_steps // _SAMPLES)
+        self._known: dict[int, FloatArray] = {}
 
-    def messages(step: int) -> Messages:
-        if all_from <= step < all_before:
-            return every
-        edge = np.flatnonzero((first <= step) & (step < behind))
-        return Messages(edge=edge, size_bytes=every.size_bytes if alike else size_bytes[edge])
+    def set(self, timer: StageTimer, here: slice, step: int, messages: Messages) -> None:
+        """Give the messages of a step to come their rates, if it is one of the dozen."""
+        if step % self._every:
+            return
+        if step not in self._known:
+            self._known[step] = self._at(step)
+        edges = edges_of(timer.plan, messages)
+        timer.rate_Bps[edges] = self._known[step][here][edges]
 
-    return replace(
-        stage,
-        connection=stage.connection[order],
-        channel=stage.channel[order],
-        messages=messages,
-        edge_bytes=edge_bytes,
-        edge_messages=n_messages,
-        first_step=first,
-    )
-
-
-class _Pace:
-    """How far a step that repeats puts each (slot, channel) and connection behind."""
-
-    def __init__(self, timer: StageTimer, messages: Messages) -> None:
-        self._plan, self._state = timer.plan, timer.state
-        self._messages = messages
-        self._used = np.empty(0, dtype=np.int64) if timer.quick else timer.plan.used
-        self._n = 0
-        self._begin_s, self._free_s = self._now()
-        self._pace_s: FloatArray | None = None
-        self._marks = [(self._begin_s, self._free_s)]
-        self._lanes_s = self._links_s = np.empty(0)
-
-    def _now(self) -> tuple[FloatArray, FloatArray]:
-        return self._state.begin_s.copy(), self._state.free_s[self._used]
-
-    def settled(self) -> bool:
-        """Return, after one more repetition, whether the rest can be skipped."""
-        self._n += 1
-        begin_s, free_s = self._now()
-        before_s, self._pace_s = self._pace_s, begin_s - self._begin_s
-        self._lanes_s, self._links_s = self._pace_s, free_s - self._free_s
-        self._begin_s, self._free_s = begin_s, free_s
-        if before_s is not None and self._is_constant(self._pace_s, before_s):
-            return True
-        if self._n % _WINDOW:
-            return False
-        self._marks = [*self._marks[-2:], (begin_s, free_s)]
-        if len(self._marks) < 3:
-            return False
-        (begin_0, _), (begin_1, free_1), (begin_2, free_2) = self._marks
-        slowest = [float((b - a).max()) for a, b in ((begin_0, begin_1), (begin_1, begin_2))]
-        if abs(slowest[1] - slowest[0]) > _SETTLED * slowest[1]:
-            return False
-        self._lanes_s, self._links_s = (begin_2 - begin_1) / _WINDOW, (free_2 - free_1) / _WINDOW
-        return True
-
-    def _is_constant(self, pace_s: FloatArray, before_s: FloatArray) -> bool:
-        """Return whether nothing will change: constant pace, and nobody waits for a faster one."""
-        slack_s = _SAME_PACE * float(pace_s.max())
-        if (np.abs(pace_s - before_s) > slack_s).any():
-            return False
-        edges = edges_of(self._plan, self._messages)
-        ahead_s = pace_s[self._plan.dst[edges]] - pace_s[self._plan.src[edges]]
-        return bool((ahead_s >= -slack_s).all())
-
-    def skip(self, n_steps: int) -> None:
-        """Let the step repeat *n_steps* times more."""
-        self._state.begin_s += n_steps * self._lanes_s
-        moved = np.isfinite(self._links_s)
-        self._state.free_s[self._used[moved]] += n_steps * self._links_s[moved]
-
-
-def _same(one: Messages, other: Messages) -> bool:
-    """Return whether two steps move the same messages."""
-    if one is other:
-        return True
-    if (one.edge is None) != (other.edge is None):
-        return False
-    if one.edge is not None and not np.array_equal(one.edge, other.edge):  # type: ignore[arg-type]
-        return False
-    return bool(np.array_equal(one.size_bytes, other.size_bytes))
+    def _at(self, step: int) -> FloatArray:
+        plan, middle = self._plan, self._middle
+        messages, rates = plan.stage.messages(step), self._begin_Bps.copy()
+        if len(middle.edges) == len(plan.all_edges) and plan.n_places == 1:
+            edges = edges_of(plan, messages)
+            rates[edges] = middle.among(edges).in_turns(self._duty, exact=False)[edges]
+            return rates
+        crowd = self._model.crowd(plan, messages, self._rate_Bps)
+        if crowd is not None:
+            rates[crowd.edges] = crowd.in_turns(self._duty)
+        return rates

@@ -203,6 +203,18 @@ def test_totals_that_are_not_those_of_the_steps(
         check_totals(with_stage(ring, 0, **changes))
 
 
+def test_wrong_first_step_of_a_pipeline_is_found() -> None:
+    layout = Layout(world_size=4, pipeline_bytes=100)
+    tree = make_schedule(CALL, "tree", layout)
+    check_totals(tree)
+    first = tree.stages[0].first_step
+    assert first is not None
+    late = first.copy()
+    late[0] += 1
+    with pytest.raises(ScheduleError, match="in a row from step"):
+        check_totals(with_stage(tree, 0, first_step=late))
+
+
 def test_an_edge_that_is_silent_in_a_step_is_not_uniform() -> None:
     call = Call(collective="broadcast", world_size=4, size_bytes=400)
     chain = make_schedule(call, "ring", Layout(world_size=4, pipeline_bytes=100))
