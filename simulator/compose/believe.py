@@ -38,6 +38,7 @@ from simulator.costs.nccl import (
     socket_GBps,
 )
 from simulator.costs.nccl.links import SM_BY_GENERATION
+from simulator.costs.nccl.nics import chosen_nics
 from simulator.fabric.fabric import Fabric
 from simulator.fabric.model import NodeTemplate
 
@@ -200,6 +201,9 @@ def _tuning_input(key: _Key) -> TuningInput | None:
         cpu=template.cpu_arch,
         graphs=graphs,
         nvswitch=any(vertex.kind == "nvswitch" for vertex in template.vertices),
+        collnet=key.n_nodes > 1
+        and template.nic_kind == "infiniband"
+        and key.environment.integer("NCCL_COLLNET_ENABLE", 0) == 1,
         environment=key.environment,
     )
 
@@ -240,12 +244,13 @@ def _system(key: _Key) -> SearchSystem:
     kept = {own[i] for i in key.gpus}
     card = _cards(template)
     ports = Counter(card.values())
+    unused = _unused(template, key.environment)
     name_of: dict[str, str] = {}
     vertices: list[SearchVertex] = []
     for vertex in template.vertices:
         if vertex.kind == "gpu" and vertex.name not in kept:
             continue
-        if vertex.kind == "nic" and key.n_nodes == 1:
+        if vertex.kind == "nic" and (key.n_nodes == 1 or vertex.name in unused):
             continue
         name = "nvs" if vertex.kind == "nvswitch" else card.get(vertex.name, vertex.name)
         if name in name_of.values():
@@ -261,6 +266,7 @@ def _system(key: _Key) -> SearchSystem:
                 if vertex.kind == "nic"
                 else 0.0,
                 gpudirect=template.gpudirect,
+                collnet=vertex.kind == "nic" and template.nic_kind == "infiniband",
             )
         )
     merged: dict[tuple[str, str, str], float] = {}
@@ -291,6 +297,16 @@ def _system(key: _Key) -> SearchSystem:
         gpu_p2p=template.p2p,
         options=SearchOptions.from_environment(key.environment),
     )
+
+
+def _unused(template: NodeTemplate, environment: NcclEnvironment) -> set[str]:
+    """Return the NICs that NCCL_IB_HCA leaves out."""
+    nics = [vertex.name for vertex in template.vertices if vertex.kind == "nic"]
+    text = environment.values.get("NCCL_IB_HCA")
+    if not text or template.nic_kind not in ("infiniband", "roce"):
+        return set()
+    kept, _ = chosen_nics(str(text), len(nics))
+    return {name for index, name in enumerate(nics) if index not in kept} if kept else set()
 
 
 def _cards(template: NodeTemplate) -> dict[str, str]:

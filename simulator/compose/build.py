@@ -5,44 +5,57 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.base.errors import Problem, ScenarioError, TopologyError
-from simulator.compose.believe import environment_of
 from simulator.compose.cluster import Cluster
+from simulator.compose.environment import (
+    Applied,
+    apply_environment,
+    library_view,
+    over_sockets,
+)
+from simulator.costs.nccl import NcclVersion, nearest_supported
 from simulator.costs.profile import CostProfile, load_profile
+from simulator.costs.variables import parse_variables
 from simulator.fabric.fabric import Fabric
 from simulator.fabric.model import NodeTemplate
 from simulator.fabric.routing import Router
 from simulator.scenario.nodes import node_template
 from simulator.scenario.resolved import Resolved
 
-__all__ = ["MOST_GPUS", "build_cluster", "build_fabric", "environment_warnings"]
+__all__ = ["MOST_GPUS", "build_cluster", "build_fabric", "node_list"]
 
 MOST_GPUS = 262_144
 """Larger clusters would not fit into a few GiB of memory."""
 
 
-_ROUTE_WORDS = ("P2P", "SHM", "GDR", "PXN", "CROSS_NIC", "IB_", "SOCKET", "NSOCKS", "NCCL_NET")
-"""Variables with these words choose transports in the library."""
+def node_list(resolved: Resolved) -> list[tuple[NodeTemplate, int]]:
+    """Return the nodes of a scenario with their numbers; empty for an own topology."""
+    from topologies import hardware
+
+    nodes: list[tuple[NodeTemplate, int]] = []
+    for group in resolved.node_groups:
+        template = node_template(group.node)
+        if group.gpus_per_node is not None:
+            template = hardware.subset(template, group.gpus_per_node)
+        nodes.append((template, group.nodes))
+    return nodes
 
 
-def environment_warnings(profile: CostProfile) -> list[str]:
-    """Return what a profile's environment variables do not do."""
-    if not profile.environment:
-        return []
-    _, found = environment_of(profile.environment, profile.version)
-    only_choice = [
-        name for name in profile.environment if any(word in name for word in _ROUTE_WORDS)
-    ]
-    texts = list(found.warnings)
-    if only_choice:
-        texts.append(
-            f"env: {', '.join(only_choice)}: acts on what the library chooses, not on the routes; "
-            "see the keys of routing (p2p, gpudirect, pxn, cross_nic)"
-        )
-    return texts
-
-
-def build_fabric(resolved: Resolved) -> Fabric:
+def build_fabric(
+    resolved: Resolved,
+    nodes: list[tuple[NodeTemplate, int]] | None = None,
+    *,
+    alone_on_switch: bool = False,
+) -> Fabric:
     """Return the fabric of a scenario.
+
+    Parameters
+    ----------
+    resolved
+        The scenario.
+    nodes
+        Its nodes as they are to be built; None: as `node_list`.
+    alone_on_switch
+        A single node has a network too, for GPUs that talk over it.
 
     Raises
     ------
@@ -50,16 +63,10 @@ def build_fabric(resolved: Resolved) -> Fabric:
         Unknown presets, a network that does not fit its nodes, a graph in pieces.
     """
     import topologies
-    from topologies import hardware
 
     if resolved.topology is not None:
         return topologies.build_custom(resolved.topology)
-    nodes: list[tuple[NodeTemplate, int]] = []
-    for group in resolved.node_groups:
-        template = node_template(group.node)
-        if group.gpus_per_node is not None:
-            template = hardware.subset(template, group.gpus_per_node)
-        nodes.append((template, group.nodes))
+    nodes = node_list(resolved) if nodes is None else nodes
     gpus = sum(count * sum(v.kind == "gpu" for v in t.vertices) for t, count in nodes)
     if gpus > MOST_GPUS:
         raise TopologyError(
@@ -70,24 +77,61 @@ def build_fabric(resolved: Resolved) -> Fabric:
             )
         )
     if resolved.fabric is None:
-        kind = "none" if sum(count for _, count in nodes) == 1 else "single_switch"
+        alone = sum(count for _, count in nodes) == 1
+        kind = "none" if alone and not alone_on_switch else "single_switch"
         return topologies.build(nodes, kind, topologies.option_type(kind)())
     return topologies.build(nodes, resolved.fabric.kind, resolved.fabric.options)
 
 
 def build_cluster(resolved: Resolved) -> Cluster:
     """Return the cluster of a scenario, ready for calls."""
-    fabric = build_fabric(resolved)
     profile = load_profile(resolved.costs.profile).with_overrides(resolved.costs.overrides)
-    if resolved.env:
-        if profile.tuning != "nccl":
+    if resolved.costs.version is not None:
+        profile = profile.of_version(resolved.costs.version)
+    profile = replace(profile, gpus_per_process=resolved.costs.gpus_per_process)
+    nodes = node_list(resolved)
+    applied = _applied(resolved, profile, nodes)
+    if applied.sockets is not None:
+        nodes = [(over_sockets(template), count) for template, count in nodes]
+    lone_nics = any(v.kind == "nic" for template, _ in nodes for v in template.vertices)
+    fabric = build_fabric(resolved, nodes, alone_on_switch=not applied.routing.shm and lone_nics)
+    profile = applied.profile
+    if profile.tuning == "nccl":
+        # The library sees what it is left with, whoever said so.
+        view = library_view(applied.routing)
+        profile = replace(profile, environment={**profile.environment, **view})
+    cluster = Cluster(fabric, Router(fabric, applied.routing), profile)
+    cluster.notes, cluster.warnings = applied.notes, applied.warnings
+    return cluster
+
+
+def _applied(
+    resolved: Resolved, profile: CostProfile, nodes: list[tuple[NodeTemplate, int]]
+) -> Applied:
+    """Return what the environment makes of routing and constants.
+
+    Raises
+    ------
+    ScenarioError
+        Bad values, or variables beside a profile of no library.
+    """
+    library = profile.name
+    if library not in ("nccl", "rccl"):
+        if resolved.env:
             raise ScenarioError(
                 Problem(
                     key="env",
                     message=f"profile {profile.name!r} has no environment variables",
-                    allowed="env only with a profile whose library chooses, such as nccl",
+                    allowed="env only with the profile of a library, such as nccl",
                 )
             )
-        profile = replace(profile, environment={**profile.environment, **resolved.env})
-        environment_of(profile.environment, profile.version)  # refuses bad values at once
-    return Cluster(fabric, Router(fabric, resolved.routing), profile)
+        return Applied(routing=resolved.routing, profile=profile)
+    variables = {**profile.environment, **resolved.env}
+    version, _ = nearest_supported(NcclVersion.parse(profile.version or "2.23"))
+    return apply_environment(
+        replace(profile, environment=variables),
+        resolved.routing,
+        parse_variables(variables, library, version),
+        nodes,
+        library=library,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from simulator.compose.believe import environment_of, tuning_input
 from simulator.compose.bulk import bulk_exchange, is_bulk
 from simulator.compose.fold import distinct_channels
 from simulator.compose.layout import domain_layout, heads, interconnect, layout_for
-from simulator.compose.lower import Lowering
+from simulator.compose.lower import EXCHANGES, Lowering
 from simulator.costs.nccl import TuningInput, chain_orders, ring_orders
 from simulator.costs.profile import CostProfile
 from simulator.engine.traffic import Collective, Network
@@ -44,6 +44,8 @@ class Choice:
     """Piece of pipelined algorithms."""
     expected_s: float | None = None
     """What the library's tuning model expects; None where it was not asked."""
+    further_steps: int = 0
+    """Steps that smaller buffers than the library's own add, see `simulator.compose.loops`."""
 
 
 class Cluster:
@@ -66,6 +68,10 @@ class Cluster:
         self.network = Network(capacity_Bps=fabric.capacity_Bps, link_name=fabric.link_name)
         self.sums_exchanges = True
         """Exchanges of very many ranks are lowered to link loads, which only folds can time."""
+        self.notes: tuple[str, ...] = ()
+        """What the run's environment variables change."""
+        self.warnings: tuple[str, ...] = ()
+        """What they do not, and why."""
         self._layouts: dict[tuple[bytes, int, int], Layout] = {}
         self._inputs: dict[bytes, TuningInput | None] = {}
 
@@ -247,9 +253,11 @@ class Cluster:
                 router=router,
             )
         layout, copies = self._layout_of(ranks, choice), 1.0
-        if self.profile.per_channel:
+        if choice.algorithm in EXCHANGES:
+            copies = float(choice.n_channels)
+        elif self.profile.per_channel:
             layout, copies = distinct_channels(layout, choice.algorithm)
-        return self.lowering.collective(
+        lowered = self.lowering.collective(
             self._scheduled(call, ranks, choice, layout),
             ranks,
             copies=copies,
@@ -258,6 +266,10 @@ class Cluster:
             signature=signature,
             router=router,
         )
+        if choice.further_steps and len(lowered.connections.latency_s):
+            more_s = choice.further_steps * float(lowered.connections.latency_s.mean())
+            lowered = replace(lowered, launch_s=lowered.launch_s + more_s)
+        return lowered
 
 
 def switches_add_up(cluster: Cluster, group: IntArray) -> tuple[bool, bool]:

@@ -106,7 +106,8 @@ class Lowering:
         router
             Other routes than usual (after a failure).
         copies
-            How many equal channels of the library each channel of the schedule stands for.
+            How many equal channels of the library each channel of the schedule stands for; in an
+            exchange, each message.
         """
         connections, inverse, start_s = self._connections(
             schedule, group, protocol, router or self.router, copies
@@ -239,11 +240,18 @@ class Lowering:
         sharing = np.bincount(pair, minlength=len(pairs))
         cap = (costs.rate_Bps / np.maximum(sharing, 1))[pair]
         most = self._most_Bps(schedule, group, protocol, pairs[pair], slots)
-        if self.profile.network_channel_Bps and schedule.algorithm not in EXCHANGES:
+        if self.profile.network_channel_Bps:
             over_network = costs.path_kind[pair] == PATH_KINDS.index("network")
             slow = self.profile.network_channel_Bps.get(protocol, np.inf)
             most = np.where(over_network, np.minimum(most, slow), most)
+        if schedule.algorithm in EXCHANGES:
+            share = self.profile.exchange_channel_share if protocol == "Simple" else 0.0
+            most = share * most if share > 0 else np.full(len(most), np.inf)
         cap = np.minimum(cap, copies * most)
+        if self.profile.socket_Bps < np.inf:
+            over_network = costs.path_kind[pair] == PATH_KINDS.index("network")
+            sockets = np.minimum(cap, copies * self.profile.socket_Bps)
+            cap = np.where(over_network, sockets, cap)
         if schedule.algorithm in SWITCHED:
             share = self.profile.switch_share.get(self._generation_of(group), 1.0)
             virtual = np.maximum(pairs[pair] // slots, pairs[pair] % slots) >= len(group)
@@ -310,7 +318,10 @@ class Lowering:
                 cost = np.array([profile.peer_s.get(kind, 0.0) for kind in PATH_KINDS])
                 start_s = float(cost[costs.path_kind[src == busiest]].sum())
             if schedule.collective in CHAINS and schedule.algorithm == "ring" and len(pairs):
-                start_s += float(costs.latency_s.max())
+                if protocol in WAITING:
+                    # A sender waits until the next rank is in the same call; lines of LL are just
+                    # written, so that there calls follow each other like the data.
+                    start_s += float(costs.latency_s.max())
                 return costs.latency_s * profile.chain_share, start_s
             return costs.latency_s, start_s
         share = profile.alpha_share.get(self.main_generation, 1.0)
@@ -351,8 +362,7 @@ class Lowering:
         """Return the largest rate of a channel on each pair, by the GPU that sends."""
         table = self.profile.channel_Bps
         most = np.full(len(key), np.inf)
-        # Sends and receives take as many channels as fill the path.
-        if not table or schedule.algorithm in EXCHANGES:
+        if not table:
             return most
         src, dst = key // slots, key % slots
         real = (src < len(group)) & (dst < len(group))

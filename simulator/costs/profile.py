@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from simulator.base.errors import CalibrationError, Problem, nearest, unknown_name
+from simulator.base.errors import CalibrationError, Problem, ScenarioError, nearest, unknown_name
 from simulator.base.units import parse_fraction, parse_time
 
 __all__ = ["PATH_KINDS", "CostProfile", "Protocol", "load_profile", "profile_names"]
@@ -82,6 +82,11 @@ class CostProfile:
     """Time of a call that the NVSwitches reduce, beside its bytes."""
     switch_share: Mapping[str, float] = field(default_factory=dict)
     """Payload rate of such a call over the links' payload rate, by GPU generation."""
+    host_launch_s: float = 0.0
+    """Time a process needs to launch the call on one of its GPUs.  Calls in a row take at least
+    this times `gpus_per_process`, however short they are on the GPUs."""
+    gpus_per_process: int = 1
+    """GPUs for which one process launches: nccl-tests' ``-g`` times ``-t``."""
     waiting_s: float = 0.0
     """A message of d seconds waits sqrt(waiting × d) for its neighbours."""
     closing_share: float = 0.0
@@ -95,8 +100,14 @@ class CostProfile:
     network_channel_Bps: Mapping[str, float] = field(default_factory=dict)
     """Payload rate of one channel over the network, by protocol: LL is copied by the CPU's proxy
     from host memory, without GPUDirect (NCCL src/transport/net.cc)."""
+    socket_Bps: float = math.inf
+    """Most that one channel's connection carries over TCP sockets; infinite with verbs."""
     exchange_share: float = 1.0
     """Rate of network links in an exchange (all_to_all, send_recv), over that of one flow."""
+    exchange_channel_share: float = 0.0
+    """Rate of a channel in an exchange over its rate in a ring, whose block does nothing but pass
+    on: here it divides its threads among the sends and receives of several peers.  0: a pair
+    fills its route."""
     switch_level_s: float = 0.0
     """Time of a level between nodes when NVSwitches reduce inside them; 0: as a tree's."""
     launch_share: Mapping[str, float] = field(default_factory=dict)
@@ -133,6 +144,11 @@ class CostProfile:
             if size_bytes < limit:
                 return math.expm1(half_width)
         return math.expm1(self.bands[-1][1]) if self.bands else None
+
+    @property
+    def least_call_s(self) -> float:
+        """Time from one call to the next below which the processes cannot launch them."""
+        return self.host_launch_s * self.gpus_per_process
 
     def channels(self, interconnect: str, generation: str) -> int:
         """Return the largest number of channels of a call.
@@ -200,6 +216,32 @@ class CostProfile:
         return replace(
             self, efficiency=efficiency, alpha_s=alpha, protocols=protocols, launch_s=launch_s
         )
+
+    def of_version(self, version: str) -> CostProfile:
+        """Return the profile with the rules of another version of its library.
+
+        Raises
+        ------
+        CalibrationError
+            Not a version, one that is not modelled, or a profile without a library.
+        """
+        from simulator.costs.nccl.version import NcclVersion, nearest_supported
+
+        if self.tuning != "nccl":
+            raise CalibrationError(
+                Problem(
+                    key="costs.version",
+                    message=f"profile {self.name!r} has no versions",
+                    allowed="a version only with profile nccl, whose library chooses by version",
+                )
+            )
+        try:
+            nearest_supported(NcclVersion.parse(version))
+        except ScenarioError as error:
+            raise CalibrationError(
+                [replace(problem, key="costs.version") for problem in error.problems]
+            ) from None
+        return replace(self, version=version)
 
     def keys(self) -> list[str]:
         """Return the dotted keys that `with_overrides` accepts."""
@@ -312,6 +354,7 @@ def _measured(data: dict[str, Any]) -> dict[str, Any]:
             for generation, entry in generations.items()
             if "switch_share" in entry
         },
+        "host_launch_s": parse_time(data["launch"].get("host", "0 us")),
         "closing_share": float(data.get("ring", {}).get("closing_share", 0.0)),
         "chain_share": float(data.get("chain", {}).get("latency_share", 1.0)),
         "network_channel_Bps": {
@@ -320,6 +363,7 @@ def _measured(data: dict[str, Any]) -> dict[str, Any]:
             if protocol != "source"
         },
         "exchange_share": float(data.get("exchange", {}).get("network_share", 1.0)),
+        "exchange_channel_share": float(data.get("exchange", {}).get("channel_share", 0.0)),
         "switch_level_s": parse_time(data.get("switch", {}).get("level", "0 us")),
         "host_share": float(data.get("host", {}).get("share", 1.0)),
         "network_extra_s": {

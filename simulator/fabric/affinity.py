@@ -151,7 +151,7 @@ class NodeClass:
                     n: interior.nic_rank(gpu, nic, outward)
                     for n, nic in enumerate(nics)
                     if alive[n]
-                    and (options.nics is None or n in options.nics)
+                    and (not options.nics or n in options.nics)
                     and interior.gpu_nic(gpu, nic, outward) is not None
                 }
                 tables[outward].append({n: rank for n, rank in ranks.items() if rank is not None})

@@ -81,12 +81,12 @@ class RoutingOptions:
         doc="GPUs of a node that do not reach each other use host memory; off: their NICs and the "
         "network (NCCL_SHM_DISABLE=1).",
     )
-    nics: tuple[int, ...] | None = option(
+    nics: tuple[int, ...] = option(
         "count",
-        None,
+        (),
         many=True,
         sweep=False,
-        doc="NICs of each node that are used, by number (NCCL_IB_HCA). Default: all.",
+        doc="NICs of each node that are used, by number (NCCL_IB_HCA); empty: all.",
     )
     flows: int = option(
         "count",

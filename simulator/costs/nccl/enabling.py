@@ -111,6 +111,8 @@ def _nvls_reason(inp: TuningInput, collective: str, algorithm: str) -> str | Non
         return f"{algorithm} came with NCCL {needed[0]}.{needed[1]}"
     if inp.environment.integer("NCCL_NVLS_ENABLE", 2) == 0:
         return "NCCL_NVLS_ENABLE=0"
+    if not _peer_access(inp):
+        return "GPUs have no direct access to each other (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL)"
     if inp.min_sm < 90 or not inp.nvswitch or not inp.multicast:
         return "NVLS needs Hopper or newer with NVSwitch multicast"
     if inp.ranks_per_node <= 2 or not inp.nvls_node:
@@ -130,6 +132,13 @@ def _nvls_reason(inp: TuningInput, collective: str, algorithm: str) -> str | Non
             return f"NVLS {collective} over nodes came with NCCL 2.27"
         return _heads_reason(inp, "collnet_direct")
     return None
+
+
+def _peer_access(inp: TuningInput) -> bool:
+    """Return whether the variables leave NVLink to the GPUs."""
+    level = inp.environment.level("NCCL_P2P_LEVEL")
+    forbidden = inp.environment.integer("NCCL_P2P_DISABLE", 0) == 1
+    return not forbidden and (level is None or level > PathType.LOC)
 
 
 def _heads_reason(inp: TuningInput, algorithm: str) -> str | None:
