@@ -239,10 +239,12 @@ class FlowRun:
         while len(begin) or len(left) or len(arrived):
             touched, ready = [begin], []
             if len(left):
-                self.stage_end_s[table.stage[left]] = now
+                # Some arrive at switches when the call is over.
+                arrive_s = now + table.latency_s[left]
+                np.maximum.at(self.stage_end_s, table.stage[left], arrive_s)
                 if self.times is not None:
                     self.times.leave_s[left] = now
-                    self.times.arrive_s[left] = now + table.latency_s[left]
+                    self.times.arrive_s[left] = arrive_s
                 np.subtract.at(self._pending, table.src_node[left], 1)
                 touched.append(table.src_node[left])
                 after = table.next_on_connection[left]
@@ -251,7 +253,6 @@ class FlowRun:
                 ready.append(after)
                 arrived = np.concatenate((arrived, self._send_off(left)))
             if len(arrived):
-                self.stage_end_s[table.stage[arrived]] = now
                 np.subtract.at(self._pending, table.dst_node[arrived], 1)
                 touched.append(table.dst_node[arrived])
             if len(begin):
@@ -280,8 +281,8 @@ class FlowRun:
             ready: dict[int, None] = {}
             later: dict[float, list[int]] = {}
             for message in left:
-                one.stage_end[one.stage[message]] = now
-                latency_s = one.latency[message]
+                latency_s, stage = one.latency[message], one.stage[message]
+                one.stage_end[stage] = max(one.stage_end[stage], now + latency_s)
                 if self.times is not None:
                     self.times.leave_s[message] = now
                     self.times.arrive_s[message] = now + latency_s
@@ -299,7 +300,6 @@ class FlowRun:
             for at_s, messages in later.items():
                 self._arrive_at(at_s, np.array(messages))
             for message in arrived:
-                one.stage_end[one.stage[message]] = now
                 node = one.dst_node[message]
                 pending[node] -= 1
                 touched[node] = None

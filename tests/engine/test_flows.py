@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simulator.engine import flows, network
@@ -56,6 +56,7 @@ def network_of(capacity):
 
 @settings(max_examples=60, deadline=None)
 @given(seed=seeds)
+@example(seed=3208)  # the last message, to a switch, travels on when all ranks are done
 def test_flows_equal_the_wave_where_nothing_is_shared(build, seed):
     rng = np.random.default_rng(seed)
     built, capacity = build.random_collective(rng)
