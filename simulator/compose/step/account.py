@@ -35,12 +35,15 @@ class Account:
     """The step of one class of ranks, seconds; the parts of `busy` and `lost` sum to the step."""
 
     unit: int
+    begin_s: float
+    """When its first work begins."""
     busy_s: dict[str, float]
     """By purpose of the computes."""
     exposed_s: dict[str, float]
     """By traffic: its compute stream stands while data move."""
     waiting_s: dict[str, float]
-    """By traffic: its compute stream stands because a peer has not called yet."""
+    """By traffic: its compute stream stands because a peer has not called yet; ``pipeline`` where
+    that peer is of another stage."""
     idle_s: float
     """Neither: it has not begun, is done, or waits for another stream's computes."""
     traffic_s: dict[str, float]
@@ -90,19 +93,33 @@ def _positions(timeline: Timeline) -> dict[int, int]:
     return {int(rank): unit for rank, unit in found.items()}
 
 
-def accounts(timeline: Timeline) -> list[Account]:
-    """Return the account of every class."""
+def accounts(timeline: Timeline, stage: Sequence[int]) -> list[Account]:
+    """Return the account of every class.
+
+    Parameters
+    ----------
+    timeline
+        What the engine did.
+    stage
+        Pipeline stage of each class.
+    """
     spans = call_spans(timeline)
     position = _positions(timeline)
     intervals: list[list[Interval]] = [[] for _ in spans]
     for item in timeline.outcome.intervals:
         if item.stream == "compute":
             intervals[position[item.rank]].append(item)
-    return [_account(unit, intervals[unit], spans[unit], timeline) for unit in range(len(spans))]
+    return [
+        _account(unit, intervals[unit], spans[unit], timeline, stage) for unit in range(len(spans))
+    ]
 
 
 def _account(
-    unit: int, intervals: Sequence[Interval], spans: Sequence[CallSpan], timeline: Timeline
+    unit: int,
+    intervals: Sequence[Interval],
+    spans: Sequence[CallSpan],
+    timeline: Timeline,
+    stage: Sequence[int],
 ) -> Account:
     busy: dict[str, float] = defaultdict(float)
     exposed: dict[str, float] = defaultdict(float)
@@ -131,7 +148,8 @@ def _account(
             if span.end_s <= reached:
                 continue
             middle = min(max(span.begin_s, reached), span.end_s)
-            waiting[span.traffic] += middle - reached
+            other_stage = stage[span.last] != stage[unit]
+            waiting["pipeline" if other_stage else span.traffic] += middle - reached
             exposed[span.traffic] += span.end_s - middle
             reached = span.end_s
     for span in spans:
@@ -139,6 +157,7 @@ def _account(
     told = sum(busy.values()) + sum(exposed.values()) + sum(waiting.values())
     return Account(
         unit=unit,
+        begin_s=min((item.start_s for item in intervals), default=0.0),
         busy_s=dict(busy),
         exposed_s={key: value for key, value in exposed.items() if value > 0.0},
         waiting_s={key: value for key, value in waiting.items() if value > 0.0},
@@ -241,27 +260,54 @@ def _last_until(
     return None
 
 
-def latecomer(timeline: Timeline, found: Sequence[Account]) -> tuple[int, float] | None:
+def latecomer(
+    timeline: Timeline, found: Sequence[Account], stage: Sequence[int]
+) -> tuple[int, float] | None:
     """Return (class, longest wait of another) of the straggler; None where nobody holds others up.
 
-    Who arrives last at calls makes the others wait; ranks that wait for a straggler in one group
-    arrive late in their other groups, too, so of those who arrive last the one that itself waits
-    least is the cause.
+    Who arrives last at calls makes the others of its pipeline stage wait (that stages wait for
+    each other is the schedule's doing); ranks that wait for a straggler in one group
+    arrive late in their other groups, too.  So of those who arrive last the one that begins later
+    and computes longer than the others of its stage is the cause, and where none does, the one
+    that itself waits least: its links are slow.
     """
-    held_up: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    held_up: dict[int, dict[int, list[tuple[float, float]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     position = _positions(timeline)
     for record in timeline.outcome.collectives:
         traffic = record.communicator.split("|")[0]
         if traffic == "pipeline" or len(record.group) < 2:
             continue
         last = int(np.argmax(record.call_s))
-        by_victim = held_up[position[int(record.group[last])]]
+        suspect = position[int(record.group[last])]
         for place, member in enumerate(record.group.tolist()):
-            by_victim[position[member]] += float(record.call_s[last] - record.call_s[place])
-    blamed = {unit: max(own.values(), default=0.0) for unit, own in held_up.items()}
+            victim = position[member]
+            if stage[victim] == stage[suspect] and record.call_s[place] < record.call_s[last]:
+                span = (float(record.call_s[place]), float(record.call_s[last]))
+                held_up[suspect][victim].append(span)
+    blamed = {
+        unit: max((_union_s(spans) for spans in own.values()), default=0.0)
+        for unit, own in held_up.items()
+    }
     worst = max(blamed.values(), default=0.0)
     if worst < 0.01 * timeline.outcome.end_s:
         return None
     suspects = [unit for unit, total in blamed.items() if total > 0.2 * worst]
-    unit = min(suspects, key=lambda suspect: sum(found[suspect].waiting_s.values()))
+    own = {
+        unit: account.begin_s + sum(account.busy_s.values()) for unit, account in enumerate(found)
+    }
+    least = {which: min(own[u] for u in own if stage[u] == which) for which in set(stage)}
+    excess = {suspect: own[suspect] - least[stage[suspect]] for suspect in suspects}
+    unit = max(suspects, key=lambda suspect: excess[suspect])
+    if excess[unit] < 0.1 * worst:
+        unit = min(suspects, key=lambda suspect: sum(found[suspect].waiting_s.values()))
     return unit, blamed[unit]
+
+
+def _union_s(spans: list[tuple[float, float]]) -> float:
+    total, reached = 0.0, 0.0
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

@@ -63,7 +63,8 @@ class Pricer:
         self.touched = touched
         self.ranks = ranks
         self._choices: dict[object, Choice] = {}
-        self._prices: dict[object, dict[int, Price]] = {}
+        self._prices: dict[object, list[Price]] = {}
+        self._rows: dict[object, dict[int, Price]] = {}
         self._cohorts: dict[int, IntArray] = {}
         self._keep: list[IntArray] = []
         self._near: dict[int, dict[Resource, IntArray]] = {}
@@ -102,14 +103,19 @@ class Pricer:
             Price by row, of all groups that share nodes with the one asked for.
         """
         cohort = self._cohort(groups)
+        what = (call.collective, call.size_bytes, call.element_bytes)
+        place = (id(groups), int(cohort[row]), what)
+        if place in self._rows:
+            return self._rows[place]
         mine = np.flatnonzero(cohort == cohort[row])
         placed = self.ranks[groups[mine]]
         shape = b"".join(self.cluster.placement(group) for group in placed)
-        key = (call.collective, call.size_bytes, call.element_bytes, shape, self._apart(placed))
+        key = (*what, shape, self._apart(placed))
         if key not in self._prices:
-            found = self._priced(placed, call)
-            self._prices[key] = dict(enumerate(found))
-        return {int(mine[i]): price for i, price in self._prices[key].items()}
+            self._prices[key] = self._priced(placed, call)
+        found = dict(zip(mine.tolist(), self._prices[key], strict=True))
+        self._rows[place] = found
+        return found
 
     def label(self, groups: IntArray, calls: list[Call]) -> IntArray:
         """Return a number for each group of an axis: equal where its calls take equally long.

@@ -220,7 +220,8 @@ def _result(
     *,
     folded: bool,
 ) -> TrainingStep:
-    found = accounts(timeline)
+    stage = plan.mesh.stage_of_rank[timeline.classes.representative].tolist()
+    found = accounts(timeline, stage)
     seq = strategy.seq or model.seq
     samples = strategy.global_batch
     flops = model.flops(seq) * samples
@@ -265,7 +266,7 @@ def _result(
         critical_s=critical,
         calls=_call_times(cluster, plan, timeline),
         verdict=_verdict(step_s, critical),
-        straggler=_straggler(timeline, found, ranks, step_s),
+        straggler=_straggler(timeline, found, stage, ranks, step_s),
         folded=folded,
     )
 
@@ -333,9 +334,13 @@ def _verdict(step_s: float, critical: Mapping[str, float]) -> str:
 
 
 def _straggler(
-    timeline: Timeline, found: Sequence[Account], ranks: Sequence[IntArray], step_s: float
+    timeline: Timeline,
+    found: Sequence[Account],
+    stage: Sequence[int],
+    ranks: Sequence[IntArray],
+    step_s: float,
 ) -> str:
-    late = latecomer(timeline, found)
+    late = latecomer(timeline, found, stage)
     if late is None:
         return ""
     unit, caused = late

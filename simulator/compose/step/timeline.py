@@ -369,6 +369,7 @@ class _Folded(_Assembly):
         super().__init__(plan, pricer, classes, slow, late_s, slowdown)
         self._pairs = {}
         self._links: dict[tuple[int, Resource], int] = {}
+        self._group_of: dict[tuple[int, str], IntArray] = {}
         self._rivals = self._other_streams()
 
     def network(self) -> Network:
@@ -416,8 +417,14 @@ class _Folded(_Assembly):
         self.prices.setdefault(("pipeline", "send_recv", task.size_bytes), price)
         return price
 
+    def _members(self, unit: int, axis: str) -> IntArray:
+        key = (unit, axis)
+        if key not in self._group_of:
+            self._group_of[key] = self.classes.members(self.plan.mesh, axis, unit)
+        return self._group_of[key]
+
     def inlined_s(self, unit: int, task: Call) -> float | None:
-        if len(self.classes.members(self.plan.mesh, task.axis, unit)) > 1:
+        if len(self._members(unit, task.axis)) > 1:
             return None
         price = self._price(unit, task)
         stage = int(self.plan.mesh.stage_of_rank[int(self.classes.representative[unit])])
@@ -435,7 +442,7 @@ class _Folded(_Assembly):
         return [(self._link(unit, near), share) for near, share in use.items() if keep(near)]
 
     def call(self, unit: int, task: Call) -> Collective:
-        members = self.classes.members(self.plan.mesh, task.axis, unit)
+        members = self._members(unit, task.axis)
         price = self._price(unit, task)
         key = (task.name, task.axis, task.collective, task.size_bytes, members.tobytes())
         if key not in self.made:
