@@ -22,7 +22,10 @@ _WIDTH_IN = 9.0
 _PLOT_IN = 8.0
 """Width of the axes, nearly: decides which words fit into their bars."""
 
-Spans = list[tuple[float, float]]
+_COMPUTING, _IDLE, _WAITING = "compute", "in the collective, not sending", "waiting"
+_SEEN = 1e-3
+"""Shorter gaps than this share of the width are not seen."""
+
 _Rows = dict[tuple[int, str], list[TraceEvent]]
 
 
@@ -61,6 +64,8 @@ class _Chart:
         self.scale = scale
         self.span_s = span_s
         self.line = 0.5 if n_bars < 2000 else 0.0  # white edges would swallow thin bars
+        self.drawn: dict[str, Patch] = {}
+        """What the legend must explain: what can be seen somewhere."""
 
     def bars(
         self, events: Sequence[TraceEvent], top: float, height: float, zorder: int, **look: object
@@ -90,6 +95,7 @@ class _Chart:
             members = [event for event in events if _group(event) == group]
             look = {"facecolor": self.colours[group], "edgecolor": "white", "linewidth": self.line}
             self.bars(members, top, height, 3, **look)
+            self.drawn.setdefault(group, Patch(color=self.colours[group]))
 
     def row(self, position: int, events: Sequence[TraceEvent]) -> None:
         top = position - _ROW_HEIGHT / 2
@@ -99,20 +105,16 @@ class _Chart:
         transfers = sorted(of_kind.get("transfer", []), key=lambda e: e.start_s)
         collectives = of_kind.get("collective", [])
 
-        self.bars(
-            of_kind.get("wait", []),
-            top,
-            _ROW_HEIGHT,
-            2,
-            facecolor="white",
-            edgecolor=_WAIT_EDGE,
-            hatch="////",
-            linewidth=0.3,
-        )
-        compute = of_kind.get("compute", [])
+        waits, compute = of_kind.get("wait", []), of_kind.get("compute", [])
+        look = {"facecolor": "white", "edgecolor": _WAIT_EDGE, "hatch": "////"}
+        self.bars(waits, top, _ROW_HEIGHT, 2, linewidth=0.3, **look)
+        if any(event.end_s > event.start_s for event in waits):
+            self.drawn.setdefault(_WAITING, Patch(**look))  # type: ignore[arg-type]
         self.bars(
             compute, top, _ROW_HEIGHT, 2, facecolor=_COMPUTE, edgecolor="white", linewidth=0.5
         )
+        if compute:
+            self.drawn.setdefault(_COMPUTING, Patch(color=_COMPUTE))
         for event in compute:
             self.word(event, event.name, position, "black")
         if not transfers:
@@ -121,6 +123,8 @@ class _Chart:
                 self.word(event, _group(event), position, "white")
             return
         self.bars(collectives, top, _ROW_HEIGHT, 1, facecolor=_ENCLOSING, linewidth=0)
+        if _gap_s(collectives, transfers + waits) > _SEEN * self.span_s:
+            self.drawn.setdefault(_IDLE, Patch(color=_ENCLOSING))
         placed, n_lanes = _lanes(transfers)
         height = _ROW_HEIGHT / n_lanes
         for lane in range(n_lanes):
@@ -132,19 +136,70 @@ class _Chart:
                     self.word(event, str(step), top + (lane + 0.5) * height, "white")
 
 
-def _legend(events: Sequence[TraceEvent], colours: dict[str, str]) -> list[Patch]:
-    kinds = {event.kind for event in events}
-    handles = [Patch(color=colour, label=group) for group, colour in colours.items()]
+def _gap_s(around: Sequence[TraceEvent], inside: Sequence[TraceEvent]) -> float:
+    """Return the longest time in one of some intervals that no other one covers."""
+    longest_s, spans = 0.0, sorted((event.start_s, event.end_s) for event in inside)
+    for event in around:
+        covered_s = event.start_s
+        for start_s, end_s in [*spans, (event.end_s, event.end_s)]:
+            longest_s = max(longest_s, min(start_s, event.end_s) - covered_s)
+            covered_s = max(covered_s, end_s)
+    return longest_s
+
+
+def _legend(drawn: dict[str, Patch], groups: Sequence[str]) -> list[Patch]:
+    """Return the entries of what was drawn: stages or names in their order, then the kinds."""
     # Beyond the palette colours repeat, and their names would only mislead.
-    handles = handles[: len(PALETTE)]
-    if "compute" in kinds:
-        handles.append(Patch(color=_COMPUTE, label="compute"))
-    if {"collective", "transfer"} <= kinds:
-        handles.append(Patch(color=_ENCLOSING, label="in the collective, not sending"))
-    if "wait" in kinds:
-        look = {"facecolor": "white", "edgecolor": _WAIT_EDGE, "hatch": "////"}
-        handles.append(Patch(**look, label="waiting"))  # type: ignore[arg-type]
-    return handles
+    names = [group for group in groups if group in drawn][: len(PALETTE)]
+    names += [kind for kind in (_COMPUTING, _IDLE, _WAITING) if kind in drawn]
+    for name in names:
+        drawn[name].set_label(name)
+    return [drawn[name] for name in names]
+
+
+def _choose(rows: _Rows, max_rows: int) -> tuple[_Rows, str]:
+    """Return the rows that matter, and words about which: of the ranks that hold up others.
+
+    First up to a quarter that begin late, then those that end last, and among these who waits
+    least, for the others wait for them.
+    """
+    if len(rows) <= max_rows:
+        return rows, ""
+    begin_s: dict[int, float] = {}
+    end_s: dict[int, float] = {}
+    wait_s: dict[int, float] = {}
+    n_rows: dict[int, int] = {}
+    for (rank, _), events in rows.items():
+        n_rows[rank] = n_rows.get(rank, 0) + 1
+        first_s = min(event.start_s for event in events)
+        begin_s[rank] = min(begin_s.get(rank, first_s), first_s)
+        end_s[rank] = max(end_s.get(rank, 0.0), max(event.end_s for event in events))
+        waits = sum(event.end_s - event.start_s for event in events if event.kind == "wait")
+        wait_s[rank] = wait_s.get(rank, 0.0) + waits
+    last_s = max(end_s.values())
+    grain_s = max(last_s, 1e-12) * 1e-6  # closer ends are one
+
+    def order(rank: int) -> tuple[int, int]:
+        return round((last_s - end_s[rank]) / grain_s), round(wait_s[rank] / grain_s)
+
+    chosen: set[int] = set()
+    left = max_rows
+    earliest_s = min(begin_s.values())
+    late = [rank for rank in begin_s if begin_s[rank] - earliest_s > 1e3 * grain_s]
+    late.sort(key=lambda rank: -begin_s[rank])
+    ranked = late[: max_rows // 4 // max(n_rows.values())] + sorted(end_s, key=order)
+    for rank in dict.fromkeys(ranked):
+        if n_rows[rank] > left:
+            break
+        chosen.add(rank)
+        left -= n_rows[rank]
+    shown = {key: events for key, events in rows.items() if key[0] in chosen}
+    if not shown:  # one rank alone has more rows than fit
+        shown = dict(list(rows.items())[:max_rows])
+    return shown, (
+        f"{len(shown)} of {len(rows)} rows: {len({rank for rank, _ in shown})} of "
+        f"{len(end_s)} ranks, those that begin late or end last"
+    )
 
 
 def _data(events: Sequence[TraceEvent]) -> Data:
@@ -184,7 +239,8 @@ def plot_gantt(
     ranks
         Which ranks to draw, in this order; all when None.
     max_rows
-        Further rows are left out, and the title says so.
+        Where there are more, those of the ranks that begin late or end last are drawn; the title
+        says so.
     with_csv
         Write the intervals into a CSV file beside the figure.
 
@@ -201,16 +257,13 @@ def plot_gantt(
     rows: _Rows = {key: events for part in of_rank.values() for key, events in part.items()}
     if not rows:
         raise CollsimError("nothing to plot: no intervals were recorded")
-    shown = dict(list(rows.items())[:max_rows])
+    shown, which = _choose(rows, max_rows)
     events = [event for members in shown.values() for event in members]
     start_s = min(event.start_s for event in events)
     end_s = max(event.end_s for event in events)
     units = ((1.0, "s"), (1e-3, "ms"))
     scale, unit = next(((s, u) for s, u in units if end_s >= s), (1e-6, "µs"))
-    bars = [e for e in events if e.kind == "transfer"]
-    bars += [e for e in events if e.kind == "collective" and not bars]
     groups = dict.fromkeys(_group(e) for e in events if e.kind in ("transfer", "collective"))
-    used = {_group(e) for e in bars}
     colours = {group: PALETTE[i % len(PALETTE)] for i, group in enumerate(groups)}
 
     row_in = 0.26 if len(shown) <= 16 else 0.18 if len(shown) <= 32 else 0.13
@@ -228,8 +281,8 @@ def plot_gantt(
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.set_xlim(start_s / scale, end_s / scale)
         axes.set_xlabel(f"time ({unit})")
-        cut = f" ({len(shown)} of {len(rows)} rows)" if len(shown) < len(rows) else ""
-        set_title(axes, result.title + cut)
-        handles = _legend(events, {g: c for g, c in colours.items() if g in used})
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
+        set_title(axes, f"{result.title} ({which})" if which else result.title)
+        handles = _legend(chart.drawn, list(groups))
+        if handles:
+            figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
     save(figure, path, _data(events), with_csv=with_csv)

@@ -6,11 +6,12 @@ import random
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from simulator.base.errors import CollsimError
-from simulator.results import LinkLoad, Provenance, Row, RunResult, TraceEvent, Vertex
+from simulator.results import LinkLoad, Provenance, Row, RunResult, TraceEvent, Vertex, plots_gantt
 from simulator.results import plots as figures
 from simulator.results.plots_links import _layout
 from simulator.results.plots_matrix import load_scale_top
@@ -264,3 +265,65 @@ def test_names_of_links_whose_vertices_are_unknown_do_not_stop_the_map(tmp_path:
         dataclasses.replace(made, links=(*made.links, stray)), tmp_path / "figure.png"
     )
     assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def _bars(n_ranks: int, late: int, slow: int) -> list[TraceEvent]:
+    """One collective per rank from 0 to 10 us; one rank begins at 5 us, one ends at 12 us."""
+    return [
+        TraceEvent(
+            rank=rank,
+            node=0,
+            stream="comm",
+            kind="collective",
+            name="AllReduce",
+            start_s=5e-6 if rank == late else 0.0,
+            end_s=12e-6 if rank == slow else 10e-6,
+        )
+        for rank in range(n_ranks)
+    ]
+
+
+def _gantt_of(result: RunResult, events: list[TraceEvent], monkeypatch: Any, path: Path) -> Any:
+    """Return the figure, which `save` would have written."""
+    kept = []
+    monkeypatch.setattr(plots_gantt, "save", lambda figure, *_, **__: kept.append(figure))
+    figures.plot_gantt(dataclasses.replace(result, trace=tuple(events)), path, max_rows=8)
+    return kept[0]
+
+
+def test_a_crowded_gantt_shows_who_is_late_and_who_is_slow(
+    result: RunResult, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    figure = _gantt_of(result, _bars(100, late=71, slow=93), monkeypatch, tmp_path / "x.png")
+    (axes,) = figure.axes
+    ranks = [int(label.get_text()) for label in axes.get_yticklabels()]
+    assert len(ranks) == 8
+    assert ranks == sorted(ranks)
+    assert {71, 93} <= set(ranks)
+    assert "8 of 100 rows: 8 of 100 ranks" in axes.get_title().replace("\n", " ")
+
+
+def test_the_legend_of_a_gantt_has_what_is_drawn(
+    result: RunResult, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # A send on a stream of its own covers nothing of the collective's row, so that no bar means
+    # "in the collective, not sending".
+    send = TraceEvent(
+        rank=0,
+        node=0,
+        stream="channel 0",
+        kind="transfer",
+        name="send",
+        start_s=1e-6,
+        end_s=2e-6,
+        args={"stage": "reduce_scatter", "step": 0},
+    )
+    both = [*_bars(2, late=-1, slow=-1), send]
+    for stream, expected in (
+        ("channel 0", {"AllReduce", "reduce_scatter"}),
+        ("comm", {"AllReduce", "reduce_scatter", "in the collective, not sending"}),
+    ):
+        events = [*both[:-1], dataclasses.replace(send, stream=stream)]
+        figure = _gantt_of(result, events, monkeypatch, tmp_path / "x.png")
+        (legend,) = figure.legends
+        assert {text.get_text() for text in legend.get_texts()} == expected
