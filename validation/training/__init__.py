@@ -1,0 +1,1 @@
+"""Measured training steps, and how well they are predicted."""

@@ -1,0 +1,1 @@
+"""One module per source: its rows as records, with its own conventions."""
