@@ -300,7 +300,7 @@ def test_a_crowded_gantt_shows_who_is_late_and_who_is_slow(
     assert len(ranks) == 8
     assert ranks == sorted(ranks)
     assert {71, 93} <= set(ranks)
-    assert "8 of 100 rows: 8 of 100 ranks" in axes.get_title().replace("\n", " ")
+    assert "8 of 100 rows: 8 of 100 ranks" in axes.get_title(loc="left").replace("\n", " ")
 
 
 def test_the_legend_of_a_gantt_has_what_is_drawn(
