@@ -293,8 +293,8 @@ class Head(Layer):
     def activations(self, part: Slice) -> ActivationBytes:
         """Return inputs of norm and product, and logits in 32 bits (Korthikanti, section 4.3).
 
-        While the backward begins, the logits' gradient is there too: in 16 bits where the loss
-        works in place, in 32 and 16 bits where it does not.
+        While the backward begins, the logits' gradient is there too: in 16 bits where the loss is
+        one kernel or works in place; else in 32 bits before and after the softmax's gradient.
         """
         d = self.dims
         a = part.activation_bytes
@@ -308,7 +308,7 @@ class Head(Layer):
             inputs += 2 * a + norm_kept_bytes(part, d.norm)
         return ActivationBytes(
             kept_bytes=inputs * between + 4.0 * logits,
-            working_bytes=(a if part.compiled else 4 + a) * logits + 2.0 * a * between,
+            working_bytes=(a if part.compiled else 8) * logits + 2.0 * a * between,
         )
 
     def model_flops(self, seq: int) -> float:
