@@ -28,6 +28,7 @@ from topologies.hardware_family import (
     split_box,
     subset,
 )
+from topologies.hardware_host import host_name, host_template, split_host
 
 __all__ = ["aliases", "families", "load", "markdown", "names", "subset", "summary", "write_docs"]
 
@@ -60,6 +61,7 @@ def families() -> dict[str, str]:
         "pcie-<card>-<count>[-1s|-2s][-sw|-cx8][-nvl][-p2p|-nop2p]": read("families/pcie.yaml")[
             "summary"
         ],
+        "cpu-<processes>[-<n>cores]": read("families/cpu.yaml")["summary"],
         "<preset>+<n>gpus": "the first n GPUs of a preset",
         "<preset>+<n>x<ib|roce|eth|ss|efa><Gbit/s>": "a preset with other network ports",
         "<preset>+p2p|+nop2p|+gdr|+nogdr": "a preset with P2P or GPUDirect switched",
@@ -112,7 +114,7 @@ def _unknown(found: str) -> TopologyError:
         Problem(
             message=f"unknown node preset {found!r}",
             allowed=f"{', '.join(_node_names())}, an alias such as p5.48xlarge, "
-            "pcie-<card>-<count> or words such as 8xH100",
+            "pcie-<card>-<count>, cpu-<processes> or words such as 8xH100",
             suggestion=nearest(found, known),
         )
     )
@@ -135,18 +137,24 @@ def canonical(name: str) -> str:
     head, *changes = name.split("+")
     found = _by_folded().get(_fold(head)) or _of_words(head)
     if found is None:
-        box = split_box(head)
-        if box is None:
+        box, host = split_box(head), split_host(head)
+        if box is not None:
+            found = box_name(*box)
+        elif host is not None:
+            found = host_name(*host)
+        else:
             raise _unknown(name)
-        found = box_name(*box)
     return "+".join((found, *changes))
 
 
 @lru_cache(maxsize=512)
 def _load(own: str) -> NodeTemplate:
     head, *changes = own.split("+")
-    box = split_box(head)
-    template = build(head, box_mapping(*box) if box else merged(head))
+    box, host = split_box(head), split_host(head)
+    if host is not None:
+        template = host_template(*host)
+    else:
+        template = build(head, box_mapping(*box) if box else merged(head))
     for change in changes:
         template = apply_change(template, change)
     return template
@@ -178,8 +186,11 @@ def summary(name: str) -> str:
     """Return one line on what the preset is, without building it."""
     own = canonical(name)
     head, *changes = own.split("+")
-    box = split_box(head)
-    text = str(box_mapping(*box)["summary"] if box else merged(head)["summary"])
+    box, host = split_box(head), split_host(head)
+    if host is not None:
+        text = host_template(*host).summary
+    else:
+        text = str(box_mapping(*box)["summary"] if box else merged(head)["summary"])
     return f"{text} ({', '.join(changes)})" if changes else text
 
 

@@ -115,6 +115,8 @@ class NodeTemplate:
     cpu_memory_Bps: float = 0.0
     """DRAM bandwidth of one ``cpu`` vertex, reads and writes together; 0: not a limit.  Traffic
     that is bounced through host memory crosses it twice, once written and once read."""
+    cores: int = 0
+    """Cores that the ranks' processes share; 0: enough for all."""
     nvl_domain_nodes: int = 1
     """Nodes that share the template's NVSwitches (18 in a GB200 NVL72 rack of 4-GPU trays)."""
 
