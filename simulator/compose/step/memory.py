@@ -1,22 +1,71 @@
-"""Memory of a step on a cluster's GPUs, and what would make it fit."""
+"""Memory of a step on a cluster's GPUs, and what would make it fit, ranked by what it costs."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from simulator.base.errors import CollsimError
+from simulator.base.units import format_time
 from simulator.compose.cluster import Cluster
+from simulator.compose.step.simulate import simulate_step
 from simulator.models.model import Model
 from simulator.results.training import MemoryRow, TrainingStep
+from simulator.training.memory import memory_report
+from simulator.training.remedies import remedies
 from simulator.training.strategy import Strategy
 
 __all__ = ["memory_of", "remedies_of"]
 
+MOST_SIMULATED = 6
+"""So many remedies are simulated to rank them by the step that they give."""
+
+
+def capacity_bytes(cluster: Cluster) -> float:
+    """Return the memory of the cluster's smallest GPU."""
+    return float(min(t.gpu.memory_bytes for t in cluster.fabric.templates))
+
 
 def memory_of(cluster: Cluster, model: Model, strategy: Strategy) -> tuple[MemoryRow, ...]:
-    """Return what a rank of each pipeline stage holds; of heterogeneous nodes the smallest GPU."""
-    return ()
+    """Return what a rank of each pipeline stage holds; of several kinds of GPU the smallest."""
+    capacity = capacity_bytes(cluster)
+    rows = []
+    for stage in memory_report(model, strategy).stages:
+        rows.append(
+            MemoryRow(
+                stage=stage.stage,
+                parts={name: value for name, value in stage.parts().items() if value > 0},
+                capacity_bytes=capacity,
+            )
+        )
+    return tuple(rows)
 
 
 def remedies_of(
     cluster: Cluster, model: Model, strategy: Strategy, step: TrainingStep
 ) -> tuple[str, ...]:
-    """Return what would make the step fit, cheapest first."""
-    return ()
+    """Return what would make the step fit, the fastest step first."""
+    local = int(np.bincount(np.asarray(cluster.fabric.node_of_gpu)).max())
+    found = remedies(model, strategy, capacity_bytes(cluster), gpus_per_node=local)
+    fitting = [remedy for remedy in found if remedy.fits][:MOST_SIMULATED]
+    if not fitting:
+        best = min(found, key=lambda remedy: remedy.peak_bytes, default=None)
+        if best is None:
+            return ("nothing that is known here: more or larger GPUs",)
+        return (f"nothing on these GPUs; {best.what} comes closest: {_gib(best.peak_bytes)} GiB",)
+    timed = []
+    for remedy in fitting:
+        try:
+            after = simulate_step(cluster, model, remedy.strategy).step
+        except CollsimError:
+            continue
+        timed.append((after.step_s, remedy))
+    timed.sort(key=lambda pair: pair[0])
+    return tuple(
+        f"{remedy.what}: step {format_time(step_s)} "
+        f"({100 * (step_s / step.step_s - 1):+.0f} %), {_gib(remedy.peak_bytes)} GiB"
+        for step_s, remedy in timed
+    )
+
+
+def _gib(n_bytes: float) -> str:
+    return f"{n_bytes / 2**30:.1f}"
