@@ -32,15 +32,17 @@ def command(
     ] = None,
 ) -> None:
     """Explain one call."""
+    from dataclasses import replace
+
     import numpy as np
 
     from simulator.cli.output import warn
     from simulator.cli.shared import has_sizes
     from simulator.compose.build import build_cluster
-    from simulator.compose.choose import choose
     from simulator.compose.cluster import Choice
     from simulator.compose.explain import explain_call, step_table
     from simulator.compose.programs import call_of
+    from simulator.compose.run import run_resolved
     from simulator.scenario.patch import split_assignment
     from simulator.scenario.resolve import from_words
 
@@ -71,10 +73,13 @@ def command(
         group = np.arange(cluster.n_gpus) if spec.ranks is None else np.asarray(spec.ranks)
         for size_bytes in spec.sizes_bytes or (0,):
             call = call_of(spec, len(group), size_bytes)
+            alone = replace(spec, sizes_bytes=(size_bytes,) if spec.sizes_bytes else ())
+            (row,) = run_resolved(replace(variant, collective=alone), cluster=cluster).rows
             lines = explain_call(
                 cluster,
                 call,
                 group,
+                row=row,
                 algorithm=spec.algorithm,
                 protocol=spec.protocol,
                 channels=spec.channels,
@@ -82,12 +87,9 @@ def command(
             for line in lines:
                 typer.echo(line)
             if steps:
-                choice = choose(
-                    cluster, call, group, algorithm=spec.algorithm, protocol=spec.protocol
-                )
                 single = Choice(
-                    algorithm=choice.algorithm,
-                    protocol=choice.protocol,
+                    algorithm=row.algorithm,
+                    protocol=row.protocol,
                     n_channels=spec.channels or 1,
                 )
                 typer.echo("")

@@ -13,10 +13,11 @@ from simulator.collectives.call import Call
 from simulator.collectives.registry import get_algorithm
 from simulator.collectives.schedule import Schedule, Stage
 from simulator.compose.bound import bound_s
-from simulator.compose.choose import candidates, lone_time_s
+from simulator.compose.choose import candidates, choose, lone_time_s
 from simulator.compose.cluster import Choice, Cluster
 from simulator.costs.profile import PATH_KINDS
 from simulator.engine.traffic import Collective, StageTraffic
+from simulator.results.model import Row
 
 __all__ = ["HopTerms", "StageTerms", "explain_call", "stage_terms", "step_table"]
 
@@ -124,6 +125,7 @@ def explain_call(
     call: Call,
     group: IntArray,
     *,
+    row: Row,
     algorithm: str = "auto",
     protocol: str = "auto",
     channels: int | None = None,
@@ -134,6 +136,8 @@ def explain_call(
     ----------
     cluster, call, group
         Where, what, who (global ranks).
+    row
+        What a run of it says.
     algorithm, protocol, channels
         As in a scenario.
     """
@@ -141,7 +145,7 @@ def explain_call(
         cluster, call, group, algorithm=algorithm, protocol=protocol, channels=channels
     )
     timed = sorted(_timed(cluster, call, group, options), key=lambda pair: pair[0])
-    time_s, choice = timed[0]
+    choice = choose(cluster, call, group, algorithm=algorithm, protocol=protocol, channels=channels)
     entry = get_algorithm(call.collective, choice.algorithm)
     nodes = cluster.group_nodes(group)
     n = call.world_size
@@ -154,11 +158,14 @@ def explain_call(
         f"  {entry.summary}",
         f"  {entry.reference}",
     ]
+    if algorithm == "auto" or protocol == "auto":
+        lines.append(f"  chosen by {_chooser(cluster, choice, timed)}")
     if len(timed) > 1:
-        lines.append("  the fastest of what the profile allows:")
+        lines.append("  what the profile allows, each alone at the folded level:")
         lines += [
             f"    {option.algorithm:<20} {option.protocol:<7} "
             f"{option.n_channels:>3} channels  {format_time(each_s):>10}"
+            f"{'  chosen' if _same(option, choice) else ''}"
             for each_s, option in timed[:8]
         ]
     schedule = cluster.schedule(call, group, choice)
@@ -169,17 +176,35 @@ def explain_call(
     lines += ["", f"Textbook time: {entry.formula}", ""]
     lines += _stage_lines(cluster, collective, group, choice)
     limit_s = bound_s(cluster, call, group)
-    lines += [
-        "",
-        f"Simulated time: {format_time(time_s)} (folded level, every rank on time)",
-    ]
+    lines += ["", f"Simulated time: {format_time(row.time_s)} ({row.level} level, as a run has it)"]
     if limit_s > 0:
-        share = 100 * limit_s / time_s
+        share = 100 * limit_s / row.time_s
         lines.append(
             f"Bandwidth lower bound: {format_time(limit_s)} at the links' physical rates "
             f"({share:.0f} % of the simulated time)"
         )
     return lines
+
+
+def _same(one: Choice, other: Choice) -> bool:
+    return (one.algorithm, one.protocol, one.n_channels) == (
+        other.algorithm,
+        other.protocol,
+        other.n_channels,
+    )
+
+
+def _chooser(cluster: Cluster, choice: Choice, timed: list[tuple[float, Choice]]) -> str:
+    """Return who took the choice, in words."""
+    library = cluster.profile.name.upper()
+    if choice.expected_s is not None:
+        expected = format_time(choice.expected_s)
+        return f"{library}'s own model, which expects {expected}, be it fastest or not"
+    if not _same(timed[0][1], choice):
+        return f"{library}'s own rules, be it fastest or not"
+    if len(timed) == 1:
+        return "nobody: the profile has no other"
+    return "simulation: the fastest of what the profile allows"
 
 
 def _timed(

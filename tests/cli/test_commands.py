@@ -317,9 +317,34 @@ def test_explain_steps_follows_every_chunk(collsim):
     assert re.findall(r"rank 1 → rank 2 +chunk (\d) .*adds it", steps)[1] == first
 
 
-def test_explain_says_why_auto_chose(collsim):
-    out = collsim("explain", "all_reduce", "--node", "dgx-h100", "-N", 2).out
-    assert "the fastest of what the profile allows" in out
+def test_explain_says_who_chose(collsim):
+    # At this size the library's model prefers what the simulation finds slower than LL128.
+    words = ("all_reduce", "--node", "dgx-a100", "-N", 4, "--fabric", "rail_optimized")
+    out = collsim("explain", *words, "-s", "1M").out
+    assert "chosen by NCCL's own model" in out
+    assert "the fastest of" not in out
+    out = collsim("explain", *words, "-s", "1M", "--profile", "ideal").out
+    assert "chosen by simulation: the fastest of what the profile allows" in out
+    assert len(re.findall(r"us  chosen$", out, flags=re.MULTILINE)) == 1
+    assert "chosen by" not in collsim("explain", *words, "-a", "ring", "-p", "Simple").out
+
+
+@pytest.mark.parametrize(
+    ("words", "level"),
+    [
+        (("--profile", "ideal"), "steps"),
+        (("--profile", "nccl"), "folded"),
+        (("--profile", "nccl", "--set", "engine.level=steps"), "steps"),
+    ],
+)
+def test_explain_takes_algorithm_level_and_time_of_a_run(collsim, words, level):
+    place = ("all_reduce", "-N", 2, *words)
+    bench = collsim("bench", *place, "-b", "4M", "-e", "4M", "-q", "--table", "summary").out
+    out = collsim("explain", *place, "-s", "4M").out
+    (row,) = [line for line in bench.splitlines() if line.lstrip().startswith("4 MiB")]
+    assert f"Algorithm: {row.split()[2]}, " in out
+    time = " ".join(row.split()[5:7])
+    assert f"Simulated time: {time} ({level} level" in out
     assert "Bandwidth lower bound" in out
 
 
