@@ -45,7 +45,9 @@ class Files:
     @property
     def needs_record(self) -> bool:
         """True when every message must be kept."""
-        return self.trace is not None or any("gantt" in Path(plot).stem for plot in self.plots)
+        return self.trace is not None or any(
+            word in Path(plot).stem for plot in self.plots for word in ("gantt", "timeline")
+        )
 
 
 def files_of(resolved: Resolved, given: Files) -> Files:
@@ -239,7 +241,16 @@ def _draw(result: RunResult, path: str) -> None:
     from simulator.results import plots, plots_gantt, plots_links
 
     stem = Path(path).stem
-    if "gantt" in stem:
+    if result.training:
+        from simulator.results import plots_training
+
+        if "memory" in stem:
+            plots_training.plot_memory(result, path)
+        elif "gantt" in stem or "timeline" in stem:
+            plots_training.plot_timeline(result, path)
+        else:
+            plots_training.plot_step(result, path)
+    elif "gantt" in stem:
         plots_gantt.plot_gantt(result, path)
     elif "link" in stem:
         plots_links.plot_link_load(result, path)

@@ -28,16 +28,14 @@ def capacity_bytes(cluster: Cluster) -> float:
 def memory_of(cluster: Cluster, model: Model, strategy: Strategy) -> tuple[MemoryRow, ...]:
     """Return what a rank of each pipeline stage holds; of several kinds of GPU the smallest."""
     capacity = capacity_bytes(cluster)
-    rows = []
-    for stage in memory_report(model, strategy).stages:
-        rows.append(
-            MemoryRow(
-                stage=stage.stage,
-                parts={name: value for name, value in stage.parts().items() if value > 0},
-                capacity_bytes=capacity,
-            )
+    return tuple(
+        MemoryRow(
+            stage=stage.stage,
+            parts={name: value for name, value in stage.parts().items() if value > 0},
+            capacity_bytes=capacity,
         )
-    return tuple(rows)
+        for stage in memory_report(model, strategy).stages
+    )
 
 
 def remedies_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.compose.cluster import Cluster
+from simulator.compose.step.account import CallSpan, call_spans
 from simulator.compose.step.simulate import SimulatedStep
 from simulator.results.model import TraceEvent
 
@@ -22,26 +23,27 @@ def step_events(cluster: Cluster, simulated: SimulatedStep) -> tuple[TraceEvent,
     """
     timeline = simulated.timeline
     node = cluster.fabric.node_of_gpu
-    rank_of = {
-        rank: int(timeline.classes.representative[unit])
-        for rank, unit in timeline.unit_of_rank.items()
-    }
+    representative = timeline.classes.representative.tolist()
     events: list[TraceEvent] = []
+    for unit, spans in enumerate(call_spans(timeline)):
+        rank = representative[unit]
+        events += [event for span in spans for event in _call(span, rank, int(node[rank]))]
     for item in timeline.outcome.intervals:
-        if item.end_s <= item.start_s:
+        if item.end_s <= item.start_s or item.kind == "collective":
             continue
-        rank = rank_of[item.rank]
+        rank = representative[timeline.unit_of_rank[item.rank]]
         whole = TraceEvent(
             rank=rank,
             node=int(node[rank]),
             stream=item.stream,
             name=item.name,
-            kind="collective" if item.kind == "collective" else "wait",
+            kind="wait",
             start_s=item.start_s,
             end_s=item.end_s,
         )
         if item.kind != "compute":
-            events.append(whole)
+            if item.stream == "compute":
+                events.append(whole)
             continue
         parts = timeline.parts[item.name]
         total = sum(part.duration_s for part in parts)
@@ -63,3 +65,33 @@ def step_events(cluster: Cluster, simulated: SimulatedStep) -> tuple[TraceEvent,
         if len(events) > MOST_EVENTS:
             return ()
     return tuple(events)
+
+
+def _call(span: CallSpan, rank: int, node: int) -> list[TraceEvent]:
+    """Return the time in which a call waits for its last member, and that in which data move.
+
+    A receive is posted early and waits for the sender's compute: that is no event of its own.
+    """
+    moving = TraceEvent(
+        rank=rank,
+        node=node,
+        stream=span.stream,
+        name=span.name,
+        kind="collective",
+        start_s=span.begin_s,
+        end_s=span.end_s,
+        args={"purpose": span.traffic},
+    )
+    found = [moving] if span.end_s > span.begin_s else []
+    if span.traffic != "pipeline" and span.begin_s > span.call_s:
+        found.insert(
+            0,
+            replace(
+                moving,
+                name=f"{span.name}: waits for peers",
+                kind="wait",
+                start_s=span.call_s,
+                end_s=span.begin_s,
+            ),
+        )
+    return found
