@@ -15,6 +15,7 @@ from simulator.collectives import (  # noqa: F401, imported for their registrati
     nvls,
     pat,
     ring,
+    scatter_gather,
     tree,
 )
 from simulator.collectives.call import Call, Layout

@@ -22,7 +22,7 @@ from simulator.collectives.schedule import ChunkMap, Schedule, Stage, Step
 from simulator.collectives.split import part_major, whole
 from simulator.collectives.stages import finish, single_step
 
-__all__: list[str] = []
+__all__ = ["Folded"]
 
 IntArray = NDArray[np.int64]
 _RABENSEIFNER = (
@@ -37,7 +37,7 @@ _THAKUR = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Folded:
+class Folded:
     """The p = 2^k ranks that take part, and those folded into them."""
 
     taking_part: IntArray
@@ -48,7 +48,8 @@ class _Folded:
     """First part of each vertex, shape (p + 1,): its own, after that of its extra rank."""
 
     @classmethod
-    def of(cls, n: int) -> _Folded:
+    def of(cls, n: int) -> Folded:
+        """Return the fold of a world of n ranks."""
         p = 1 << n.bit_length() - 1
         vertex, folded = np.arange(p + 1, dtype=np.int64), n - p
         return cls(
@@ -135,7 +136,7 @@ def halving_doubling_all_reduce(call: Call, layout: Layout) -> Schedule:
     Neighbours exchange first, with half of the data: the largest messages stay nearest.
     """
     del layout
-    world = _Folded.of(call.world_size)
+    world = Folded.of(call.world_size)
     p = len(world.taking_part)
     chunks = whole(call, p)
     vertex = np.arange(p)
@@ -168,7 +169,7 @@ def halving_doubling_all_reduce(call: Call, layout: Layout) -> Schedule:
 def recursive_doubling_all_reduce(call: Call, layout: Layout) -> Schedule:
     """Return log2(p) steps of S bytes, plus 2 and a signal if the world is no power of two."""
     del layout
-    world = _Folded.of(call.world_size)
+    world = Folded.of(call.world_size)
     chunks = whole(call, 1)
     none = np.zeros_like(world.extra)
     start = np.zeros_like(world.taking_part)
@@ -206,7 +207,7 @@ def recursive_doubling_all_gather(call: Call, layout: Layout) -> Schedule:
     which adds the largest of each step, is exceeded by up to 30 %.
     """
     del layout
-    world = _Folded.of(call.world_size)
+    world = Folded.of(call.world_size)
     chunks = part_major(call)
     vertex, first = np.arange(len(world.taking_part)), world.first_part
     doubling = []
@@ -241,7 +242,7 @@ def recursive_doubling_all_gather(call: Call, layout: Layout) -> Schedule:
 def recursive_halving_reduce_scatter(call: Call, layout: Layout) -> Schedule:
     """Return log2(p) steps, plus 2 and a signal if the world is no power of two."""
     del layout
-    world = _Folded.of(call.world_size)
+    world = Folded.of(call.world_size)
     chunks = part_major(call)
     vertex, first = np.arange(len(world.taking_part)), world.first_part
     halving = []

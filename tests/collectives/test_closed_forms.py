@@ -475,3 +475,52 @@ def test_no_schedule_beats_its_bound(collective: str, name: str) -> None:
             assert busiest >= bound.mean_bytes * (1 - 1e-12)
             checked += 1
     assert checked >= 2
+
+
+# ---------------------------------------------------- scatter and gather in halves, neighbours
+
+
+@pytest.mark.parametrize("n", ANY)
+def test_scatter_allgather_broadcast(n: int) -> None:
+    # The root sends (n − 1)/n·S into the scatter; the ring moves (n − 1)/n·S more on every rank,
+    # doubling as much; steps as in Thakur et al.
+    schedule = make("broadcast", "scatter_allgather_ring", n, root=n - 1)
+    log = math.ceil(math.log2(n))
+    assert schedule.n_steps == log + n - 1
+    size, part = 960 * n, 960
+    assert sent(schedule)[n - 1] == size - part + (n - 1) * part
+    doubling = make("broadcast", "scatter_allgather", n)
+    power = n & (n - 1) == 0
+    assert doubling.n_steps == (2 * log if power else log + n - 1)
+    assert sent(doubling)[0] == pytest.approx(2 * (size - part))
+
+
+@pytest.mark.parametrize("n", ANY)
+def test_ring_gather_reduce(n: int) -> None:
+    # n − 1 steps of the ring, then everybody's part at once.
+    schedule = make("reduce", "ring_gather", n)
+    assert schedule.n_steps == n
+    assert sent(schedule)[1] == (n - 1) * 960 + 960
+    assert received(schedule)[0] == 2 * (n - 1) * 960
+
+
+@pytest.mark.parametrize("n", POWERS)
+def test_halving_gather_reduce(n: int) -> None:
+    # Halving sends (n − 1)/n·S from every rank; the gather brings as much to the root.
+    for root in (0, n - 1):
+        schedule = make("reduce", "halving_gather", n, root=root)
+        assert schedule.n_steps == 2 * math.log2(n)
+        assert received(schedule)[root] == 2 * (n - 1) * 960
+
+
+@pytest.mark.parametrize("n", ANY)
+def test_neighbor_exchange_all_gather(n: int) -> None:
+    schedule = make("all_gather", "neighbor_exchange", n)
+    assert schedule.n_steps == (n // 2 if n % 2 == 0 else n - 1)
+    assert sent(schedule) == pytest.approx(np.full(n, (n - 1) * 960))
+
+
+def test_reduce_scatter_by_all_reduce_moves_twice_as_much() -> None:
+    schedule = make("reduce_scatter", "all_reduce", 4)
+    assert schedule.n_steps == 6
+    assert sent(schedule) == pytest.approx(np.full(4, 6 * 960))
