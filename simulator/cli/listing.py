@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-HELP = "List collectives with their algorithms and formulas, and cost profiles."
+HELP = "List collectives with their algorithms and formulas, cost profiles, or models."
 
 
 def _print_version(wanted: bool) -> None:
@@ -29,13 +29,18 @@ def version_option(
 
 
 def command(
-    collective: Annotated[str | None, typer.Argument(help="Only this collective.")] = None,
+    collective: Annotated[
+        str | None, typer.Argument(help="Only this collective, or `models`.")
+    ] = None,
 ) -> None:
     """List what there is."""
     from simulator.collectives.names import canonical_collective
     from simulator.collectives.registry import algorithms, collectives, get_algorithm
     from simulator.costs.profile import load_profile, profile_names
 
+    if collective == "models":
+        _models()
+        return
     names = collectives() if collective is None else [canonical_collective(collective)]
     for name in names:
         typer.echo(name)
@@ -47,3 +52,18 @@ def command(
         typer.echo("\ncost profiles")
         for name in profile_names():
             typer.echo(f"  {name:<20} {load_profile(name).summary}")
+
+
+def _models() -> None:
+    """Print the named models with their parameters."""
+    from simulator.models import get_model, model_names
+
+    typer.echo(f"{'model':<28} {'parameters':>12}  {'layers':>6}  {'hidden':>6}  {'sequence':>8}")
+    for name in model_names():
+        model = get_model(name)
+        size = model.n_parameters
+        shown = f"{size / 1e9:.2f} G" if size >= 1e9 else f"{size / 1e6:.1f} M"
+        typer.echo(
+            f"{name:<28} {shown:>12}  {model.blocks:>6}  {model.hidden or '-':>6}  "
+            f"{model.seq if model.unit == 'tokens' else '-':>8}"
+        )

@@ -21,7 +21,9 @@ class TrainingSpec:
     """A training step.  Sizes of the parallel axes multiply to the number of GPUs."""
 
     model: str = option(
-        "text", doc="Name as `collsim list models` shows it, or a Hugging Face `config.json`."
+        "text",
+        doc="Name as `collsim list models` shows it, a Hugging Face `config.json`, or `custom` with "
+        "the sizes in `model_set`.",
     )
     model_set: dict[str, str] = shaped(
         Texts("dimensions by name, `layers: 4`"), doc="Other dimensions of the model."

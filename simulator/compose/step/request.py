@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from simulator.base.errors import Problem, ScenarioError
-from simulator.models.model import Model
+from simulator.base.errors import CollsimError, Problem, ScenarioError
+from simulator.base.fields import parse_count, parse_flag
+from simulator.importers import hf_config
+from simulator.models import Model, from_dims, get_model
 from simulator.scenario.training import TrainingSpec
 from simulator.training.strategy import DataParallel, Kind, Precision, Strategy
 
@@ -27,15 +30,32 @@ def model_of(spec: TrainingSpec) -> Model:
     Raises
     ------
     ScenarioError
-        No such model, dimension or file.
+        No such model or file, or sizes that do not fit together; at the key that says so.
     """
-    from simulator.models import get_model
+    sizes = {name: _typed(text) for name, text in spec.model_set.items()}
+    key = "training.model"
+    try:
+        if Path(spec.model).suffix == ".json":
+            if sizes:
+                raise CollsimError("sizes of a config.json are changed in that file")
+            return hf_config.read(Path(spec.model))
+        if spec.model == "custom":
+            key = "training.model_set"
+            return from_dims(**sizes)
+        found = get_model(spec.model)
+        key = "training.model_set"
+        return get_model(spec.model, **sizes) if sizes else found
+    except CollsimError as error:
+        raise ScenarioError([replace(p, key=key) for p in error.problems]) from None
 
-    if Path(spec.model).suffix == ".json":
-        from simulator.importers.hf_config import read_hf_config
 
-        return read_hf_config(Path(spec.model), **spec.model_set)
-    return get_model(spec.model, **spec.model_set)
+def _typed(text: str) -> int | float | bool | str:
+    for convert in (parse_count, parse_flag, float):
+        try:
+            return convert(text)
+        except (ValueError, CollsimError):
+            continue
+    return text
 
 
 def precision_of(

@@ -51,6 +51,22 @@ def step_events(cluster: Cluster, simulated: SimulatedStep) -> tuple[TraceEvent,
         at = item.start_s
         for part in parts:
             end = min(item.end_s, at + part.duration_s * stretch)
+            if part.hidden_s > 0:
+                start = max(item.start_s, at - part.hidden_s)
+                events.append(
+                    replace(
+                        whole,
+                        name=part.name,
+                        kind="collective",
+                        stream=part.purpose,
+                        start_s=start,
+                        end_s=end,
+                        args={"purpose": part.purpose},
+                    )
+                )
+            if part.hidden_s > 0 or end <= at:
+                at = end
+                continue
             events.append(
                 replace(
                     whole,
