@@ -27,6 +27,7 @@ from simulator.base.units import (
 
 __all__ = [
     "KIND_WORDS",
+    "MOST_TIME_S",
     "Kind",
     "OptionField",
     "format_ranks",
@@ -57,6 +58,8 @@ KIND_WORDS: dict[Kind, str] = {
 
 _SUFFIX = {"rate": "_Bps", "time": "_s", "size": "_bytes"}
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+MOST_TIME_S = 10 * 86400.0
+"""Ten days: no run that is simulated lasts longer, and sums with it would lose nanoseconds."""
 _MOST_RANKS = 1 << 20
 _RANGE = re.compile(r"^\s*(\d+)\s*(?:-\s*(\d+)\s*(?::\s*(\d+)\s*)?)?$")
 
@@ -91,15 +94,19 @@ class OptionField:
             Not of the declared kind, an unknown name, or outside the limits.
         """
         value = self._convert(text)
-        if self.minimum is not None and value < self.minimum:
-            raise UnitError(
-                Problem(message=f"{text} is too small", allowed=f"≥ {self.show(self.minimum)}")
-            )
-        if self.maximum is not None and value > self.maximum:
-            raise UnitError(
-                Problem(message=f"{text} is too large", allowed=f"≤ {self.show(self.maximum)}")
-            )
+        low, high = self.minimum, self.maximum
+        if high is None and self.kind == "time":
+            high = MOST_TIME_S
+        if low is not None and value < low:
+            raise UnitError(Problem(message=f"{text} is too small", allowed=self._range(low, high)))
+        if high is not None and value > high:
+            raise UnitError(Problem(message=f"{text} is too large", allowed=self._range(low, high)))
         return value
+
+    def _range(self, low: float | None, high: float | None) -> str:
+        if low is not None and high is not None:
+            return f"{self.show(low)} … {self.show(high)}"
+        return f"≥ {self.show(low)}" if low is not None else f"≤ {self.show(high)}"
 
     def _convert(self, text: str) -> Any:
         match self.kind:

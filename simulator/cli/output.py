@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,8 +93,8 @@ def check_places(files: Files) -> None:
             reason = "it is a folder"
         elif not folder.is_dir():
             reason = f"there is no folder {folder}"
-        elif not os.access(folder, os.W_OK):
-            reason = f"the folder {folder} may not be written"
+        else:
+            reason = _refusal(path)
         if reason:
             problems.append(Problem(file=name, message=f"cannot write: {reason}", allowed=allowed))
         elif name in files.plots and ending not in formats:
@@ -109,6 +108,22 @@ def check_places(files: Files) -> None:
             )
     if problems:
         raise ScenarioError(problems)
+
+
+def _refusal(path: Path) -> str:
+    """Return why a file cannot be written, by trying; empty: it can.
+
+    Permissions alone do not tell: a superuser has all, and /proc takes none of them.
+    """
+    is_new = not path.exists()
+    try:
+        with path.open("ab"):
+            pass
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        return f"{error.strerror or error} ({path.parent})"
+    return ""
 
 
 def warn(text: str) -> None:

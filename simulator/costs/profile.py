@@ -23,7 +23,8 @@ from typing import Any
 import yaml
 
 from simulator.base.errors import CalibrationError, Problem, ScenarioError, nearest, unknown_name
-from simulator.base.units import parse_fraction, parse_time
+from simulator.base.fields import MOST_TIME_S
+from simulator.base.units import exact_time, parse_fraction, parse_time
 
 __all__ = ["PATH_KINDS", "CostProfile", "Protocol", "load_profile", "profile_names"]
 
@@ -195,11 +196,11 @@ class CostProfile:
         for key, value in overrides.items():
             match key.split("."):
                 case ["launch", "time"]:
-                    launch_s = parse_time(value)
+                    launch_s = _time_s(key, value)
                 case ["links", kind, "efficiency"] if kind in efficiency:
                     efficiency[kind] = _share(key, value)
                 case ["paths", kind, protocol] if (kind, protocol) in alpha:
-                    alpha[kind, protocol] = parse_time(value)
+                    alpha[kind, protocol] = _time_s(key, value)
                 case ["protocols", name, "payload_share"] if name in protocols:
                     protocols[name] = replace(protocols[name], payload_share=_share(key, value))
                 case _:
@@ -251,6 +252,20 @@ class CostProfile:
             *(f"paths.{kind}.{protocol}" for kind, protocol in self.alpha_s),
             *(f"protocols.{name}.payload_share" for name in self.protocols),
         ]
+
+
+def _time_s(key: str, text: object) -> float:
+    """Return a time that somebody sets."""
+    value_s = parse_time(text)
+    if value_s > MOST_TIME_S:
+        raise CalibrationError(
+            Problem(
+                key=f"costs.{key}",
+                message=f"{text} is too large",
+                allowed=f"0 s … {exact_time(MOST_TIME_S)}",
+            )
+        )
+    return value_s
 
 
 def _share(key: str, value: object) -> float:

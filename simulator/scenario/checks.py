@@ -45,11 +45,26 @@ def resolve(reader: Reader, read: Resolved, root: Mapping) -> Resolved:
     n_gpus = _count_gpus(reader, read)
     read = _network(reader, read)
     read = _traffic(reader, read, n_gpus)
-    for key, error in _wrong_costs(read).items():
+    wrong = _wrong_costs(read)
+    for key, error in wrong.items():
         reader.refuse_all(join("costs", key), error)
+    if not wrong:
+        _channels(reader, read)
     _perturbations(reader, read, n_gpus)
     _without_effect(reader, read)
     return read
+
+
+def _channels(reader: Reader, read: Resolved) -> None:
+    """Refuse more channels than the library has."""
+    channels = None if read.collective is None else read.collective.channels
+    most = plugins.most_channels(read.costs.profile, read.costs.version)
+    if channels is not None and most is not None and channels > most:
+        reader.refuse(
+            "collective.channels",
+            f"{channels} channels are more than this version of NCCL has",
+            allowed=f"1 … {most}",
+        )
 
 
 def _wrong_costs(read: Resolved) -> dict[str, CollsimError]:

@@ -106,6 +106,23 @@ def algorithm_names(collective: str) -> list[str]:
     return algorithms(collective)
 
 
+def most_channels(profile: str, version: str | None) -> int | None:
+    """Return the channels that the profile's library has at most (MAXCHANNELS); None: no library.
+
+    RCCL's own limit is that of the schema.
+    """
+    from simulator.costs.nccl.tables import since
+    from simulator.costs.nccl.version import NcclVersion
+    from simulator.costs.profile import load_profile
+
+    found = load_profile(profile)
+    if found.tuning != "nccl" or found.name != "nccl":
+        return None
+    return int(
+        since("tuning", "max_channels", NcclVersion.parse(version or found.version))["count"]
+    )
+
+
 def check_costs(
     profile: str, overrides: dict[str, str], version: str | None = None
 ) -> dict[str, CollsimError]:

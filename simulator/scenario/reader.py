@@ -8,6 +8,7 @@ is a sweep: the reader takes the chosen value, or reports the list as an open ch
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -24,6 +25,7 @@ FAILED: Any = type("Failed", (), {"__repr__": lambda self: "FAILED"})()
 """Value of a field whose text could not be read; its problem is recorded."""
 
 _SHOWN_LABEL = 48
+_PLAIN_NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)")
 
 
 class Shape(Protocol):
@@ -307,7 +309,7 @@ class Reader:
         text = node.text
         if item.default is None and not item.required and text == "auto":
             return None
-        if item.kind == "size" and node.word and text.isdigit():
+        if item.kind == "size" and node.word and _PLAIN_NUMBER.fullmatch(text):
             # nccl-tests' -b 8: on the command line a bare size means bytes.
             text += " B"
         try:

@@ -35,6 +35,8 @@ CABLE_KINDS = tuple(kind for kind in LINK_KINDS if kind != "memory")
 """Kinds of link between two vertices; ``memory`` belongs to one."""
 REDUCTIONS = ("sum", "prod", "max", "min", "avg")
 PROTOCOLS = ("auto", "LL", "LL128", "Simple")
+MOST_CHANNELS = 128
+"""Of any library: RCCL's MAXCHANNELS (rccl 2.22 src/include/device.h); NCCL has fewer."""
 PLOTS = ("busbw", "compare", "gantt", "link_load", "memory", "step")
 
 
@@ -110,7 +112,11 @@ class CollectiveSpec:
     )
     protocol: str = option("name", "auto", doc="Protocol.", choices=PROTOCOLS)
     channels: int | None = option(
-        "count", None, doc="Parallel channels; auto: as the library would.", minimum=1
+        "count",
+        None,
+        doc="Parallel channels; auto: as the library would, which has no more than 32 or 64.",
+        minimum=1,
+        maximum=MOST_CHANNELS,
     )
     root: int = option("count", 0, doc="Root of broadcast, reduce, gather and scatter.")
     dtype: str = option("name", "float", doc="Type of an element, as nccl-tests or torch call it.")

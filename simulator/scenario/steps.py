@@ -9,7 +9,7 @@ from simulator.base.errors import CollsimError, nearest
 from simulator.base.fields import format_ranks, option, parse_ranks
 from simulator.scenario.plain import to_plain
 from simulator.scenario.reader import FAILED, Reader, kind_of, shaped
-from simulator.scenario.schema import PROTOCOLS, CollectiveSpec
+from simulator.scenario.schema import MOST_CHANNELS, PROTOCOLS, CollectiveSpec
 from simulator.scenario.shapes import Nested, NestedList, is_absent
 from simulator.scenario.tree import Mapping, Node, Place, Scalar, Sequence
 
@@ -200,7 +200,7 @@ class DdpGenerator:
     dtype: str = option("name", "float", doc="Type of gradients.")
     algorithm: str = option("name", "auto", doc="Algorithm of the all-reduce.")
     protocol: str = option("name", "auto", doc="Protocol.", choices=PROTOCOLS)
-    channels: int | None = option("count", None, doc="Channels.", minimum=1)
+    channels: int | None = option("count", None, doc="Channels.", minimum=1, maximum=MOST_CHANNELS)
 
     def __post_init__(self) -> None:
         if (self.size_bytes is None) == (not self.gradients_bytes):
@@ -240,7 +240,7 @@ class ZeroGenerator:
     dtype: str = option("name", "bfloat16", doc="Type of parameters and gradients.")
     algorithm: str = option("name", "auto", doc="Algorithm of the collectives.")
     protocol: str = option("name", "auto", doc="Protocol.", choices=PROTOCOLS)
-    channels: int | None = option("count", None, doc="Channels.", minimum=1)
+    channels: int | None = option("count", None, doc="Channels.", minimum=1, maximum=MOST_CHANNELS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,27 @@ def good(tmp_path: Path) -> Path:
         (["all_reduce", "-N", "1.5"], "whole number"),
         (["all_reduce", "-N", "nan"], "not a whole number"),
         (["all_reduce", "-N", "inf"], "not a whole number"),
-        (["all_reduce", "--channels", "0"], "too small"),
+        (["all_reduce", "--channels", "0"], "0 is too small\n  allowed: 1 … 128"),
+        (["all_reduce", "--channels", "100000"], "100000 is too large\n  allowed: 1 … 128"),
+        (["all_reduce", "--channels", "33"], "version of NCCL has\n  allowed: 1 … 32"),
+        (
+            ["all_reduce", "--channels", "65", "--set", "costs.version=2.26"],
+            "version of NCCL has\n  allowed: 1 … 64",
+        ),
+        (["all_reduce", "-b", "-1"], "'-1 B' is negative"),
+        (["all_reduce", "-b", "1.5"], "'1.5 B' is not a whole number of bytes"),
+        (["all_reduce", "-i", "-8"], "'-8 B' is "),
+        # Durations beyond all reason.
+        (
+            ["all_reduce", "--set", "perturb.late=[{ranks: 1, by: 1e300 s}]"],
+            "1e300 s is too large\n  allowed: ≤ 864000 s",
+        ),
+        (
+            ["all_reduce", "--set", "perturb.links=[{link: node0.nic0->*, down: yes, at: 1e9 h}]"],
+            "1e9 h is too large",
+        ),
+        (["all_reduce", "--set", "perturb.skew=1e30 s"], "1e30 s is too large"),
+        (["all_reduce", "--set", "costs.overrides.launch.time=1e300 s"], "too large"),
         # More ranks than GPUs; roots that are not there.
         (["all_reduce", "-g", "9"], "9 GPUs are more than dgx-h100 has"),
         (["all_reduce", "--set", "collective.ranks=0-8"], "rank 8 is outside the cluster"),
@@ -273,15 +293,25 @@ def test_a_closed_folder(collsim, good: Path, tmp_path: Path):
     closed.mkdir(mode=0o500)
     done = collsim("run", good, "--csv", closed / "a.csv")
     assert (done.code, done.out) == (2, "")
-    assert "may not be written" in done.err
+    assert "cannot write: Permission denied" in done.err
 
 
-def test_a_system_folder_refuses_even_root(collsim, good: Path):
+@pytest.mark.parametrize("option", ["--csv", "--json", "--markdown", "--trace", "--plot"])
+def test_a_system_folder_refuses_even_root_before_the_run(collsim, good: Path, option: str):
     if not Path("/proc/version").exists():
         pytest.skip("no /proc")
-    done = collsim("run", good, "-q", "--csv", "/proc/collsim.csv")
+    done = collsim("run", good, "-q", option, "/proc/collsim.png")
+    assert (done.code, done.out) == (2, "")
+    assert "/proc/collsim.png: cannot write" in done.err
+
+
+def test_trying_whether_a_file_can_be_written_leaves_nothing(collsim, good: Path, tmp_path: Path):
+    there, new = tmp_path / "there.csv", tmp_path / "new.json"
+    there.write_text("kept")
+    done = collsim("run", good, "-q", "--csv", there, "--json", new, "--plot", "/proc/a.png")
     assert done.code == 2
-    assert "/proc/collsim.csv: cannot write" in done.err
+    assert there.read_text() == "kept"
+    assert not new.exists()
 
 
 def test_all_bad_places_at_once(collsim, good: Path, tmp_path: Path):
