@@ -22,8 +22,8 @@ class TrainingSpec:
 
     model: str = option(
         "text",
-        doc="Name as `collsim list models` shows it, a Hugging Face `config.json`, or `custom` with "
-        "the sizes in `model_set`.",
+        doc="Name as `collsim list models` shows it, a Hugging Face `config.json`, or `custom` "
+        "with the sizes in `model_set`.",
     )
     model_set: dict[str, str] = shaped(
         Texts("dimensions by name, `layers: 4`"), doc="Other dimensions of the model."

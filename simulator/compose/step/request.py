@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from simulator.base.errors import CollsimError, Problem, ScenarioError
 from simulator.base.fields import parse_count, parse_flag
@@ -32,7 +33,7 @@ def model_of(spec: TrainingSpec) -> Model:
     ScenarioError
         No such model or file, or sizes that do not fit together; at the key that says so.
     """
-    sizes = {name: _typed(text) for name, text in spec.model_set.items()}
+    sizes: dict[str, Any] = {name: _typed(text) for name, text in spec.model_set.items()}
     key = "training.model"
     try:
         if Path(spec.model).suffix == ".json":

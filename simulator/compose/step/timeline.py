@@ -182,7 +182,8 @@ class _Assembly:
         )
 
     def unit_ranks(self, unit: int) -> IntArray:
-        return np.array([unit])
+        """Return the engine's rank of a class: the GPU that stands for it, so messages name it."""
+        return self.pricer.ranks[[int(self.classes.representative[unit])]]
 
     def _operations(
         self, unit: int, slow: float, tasks: Sequence[Task]
@@ -447,8 +448,9 @@ class _Folded(_Assembly):
         key = (task.name, task.axis, task.collective, task.size_bytes, members.tobytes())
         if key not in self.made:
             order = np.sort(members)
+            ranks = self.pricer.ranks[self.classes.representative[order]]
             routes = [self._route(member, price.use, lambda _: True) for member in order.tolist()]
-            self.made[key] = _meeting(task.name, order, price.time_s, routes)
+            self.made[key] = _meeting(task.name, ranks, price.time_s, routes)
         return self.made[key]
 
     def transfer(self, unit: int, task: Transfer) -> Collective:
@@ -461,7 +463,8 @@ class _Folded(_Assembly):
         if key not in self.made:
             route = self._route(int(ends[sender]), price.use, lambda near: near[1] != "in")
             route += self._route(int(ends[1 - sender]), price.use, lambda near: near[1] == "in")
-            group = np.array([ends[sender], ends[1 - sender]])
+            both = self.classes.representative[[ends[sender], ends[1 - sender]]]
+            group = self.pricer.ranks[both]
             self.made[key] = _flow(name, group, price.time_s, route)
         return self.made[key]
 
@@ -481,9 +484,6 @@ class _Exact(_Assembly):
 
     def network(self) -> Network:
         return self.pricer.cluster.network
-
-    def unit_ranks(self, unit: int) -> IntArray:
-        return self.pricer.ranks[[int(self.classes.representative[unit])]]
 
     def inlined_s(self, unit: int, task: Call) -> float | None:
         return None
