@@ -6,6 +6,28 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli.options import (
+    Algorithm,
+    Channels,
+    Csv,
+    Fabric,
+    GpusPerNode,
+    Json,
+    Links,
+    Markdown,
+    Node,
+    Nodes,
+    Plot,
+    Profile,
+    Protocol,
+    Quiet,
+    Ranks,
+    Settings,
+    Table,
+    Trace,
+    Workers,
+)
+
 HELP = "Predict an nccl-tests table from words: collective, node preset, number of nodes."
 
 
@@ -13,20 +35,13 @@ def command(
     collective: Annotated[
         str, typer.Argument(help="all_reduce, alltoall, all_gather_perf … (any tool's spelling).")
     ] = "all_reduce",
-    node: Annotated[
-        str, typer.Option(help="Node preset; see `collsim topologies list`.")
-    ] = "dgx-h100",
-    nodes: Annotated[str, typer.Option("--nodes", "-N", help="Number of nodes.")] = "1",
-    gpus_per_node: Annotated[
-        str | None,
-        typer.Option("--gpus-per-node", "-g", help="Use only the first GPUs of each node."),
-    ] = None,
-    fabric: Annotated[
-        str | None, typer.Option(help="Network: single_switch, fat_tree, rail_optimized …")
-    ] = None,
-    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="Name(s) or auto.")] = "auto",
-    protocol: Annotated[str, typer.Option("--protocol", "-p", help="Name(s) or auto.")] = "auto",
-    channels: Annotated[str | None, typer.Option(help="Number(s) of channels.")] = None,
+    node: Node = "dgx-h100",
+    nodes: Nodes = "1",
+    gpus_per_node: GpusPerNode = None,
+    fabric: Fabric = None,
+    algorithm: Algorithm = "auto",
+    protocol: Protocol = "auto",
+    channels: Channels = None,
     begin: Annotated[str, typer.Option("--begin", "-b", help="First size.")] = "8",
     end: Annotated[str, typer.Option("--end", "-e", help="Last size.")] = "8G",
     factor: Annotated[str, typer.Option("--factor", "-f", help="Factor between sizes.")] = "2",
@@ -38,23 +53,18 @@ def command(
         str | None, typer.Option("--redop", "-o", help="Reduction; default sum.")
     ] = None,
     root: Annotated[str | None, typer.Option("--root", "-r", help="Root rank; default 0.")] = None,
-    profile: Annotated[str, typer.Option(help="Cost profile.")] = "nccl",
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any other key of a scenario."),
-    ] = None,
-    csv: Annotated[str | None, typer.Option(help="Write the table as CSV.")] = None,
-    json: Annotated[str | None, typer.Option(help="Write everything, with provenance.")] = None,
-    markdown: Annotated[str | None, typer.Option(help="Write the table as Markdown.")] = None,
-    trace: Annotated[str | None, typer.Option(help="Trace of the last size.")] = None,
-    plot: Annotated[list[str] | None, typer.Option(help="Draw busbw over size.")] = None,
-    table: Annotated[str, typer.Option(help="nccl-tests or summary.")] = "nccl-tests",
-    links: Annotated[bool, typer.Option("--links", help="Print the loads of links.")] = False,
-    ranks: Annotated[bool, typer.Option("--ranks", help="Print waiting against transfer.")] = False,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes for sweeps; default one per core.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    profile: Profile = "nccl",
+    set_: Settings = None,
+    csv: Csv = None,
+    json: Json = None,
+    markdown: Markdown = None,
+    trace: Trace = None,
+    plot: Plot = None,
+    table: Table = "nccl-tests",
+    links: Links = False,
+    ranks: Ranks = False,
+    workers: Workers = None,
+    quiet: Quiet = False,
 ) -> None:
     """Predict an nccl-tests table from words."""
     from simulator.cli.output import Files

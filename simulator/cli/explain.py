@@ -6,30 +6,38 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli.options import (
+    Algorithm,
+    Channels,
+    Fabric,
+    GpusPerNode,
+    Node,
+    Nodes,
+    Profile,
+    Protocol,
+    Settings,
+)
+
 HELP = "Explain one call: algorithm, steps, the formula with its numbers, who sends what."
 
 
 def command(
     collective: Annotated[str, typer.Argument(help="all_reduce, alltoall, …")] = "all_reduce",
-    node: Annotated[str, typer.Option(help="Node preset.")] = "dgx-h100",
-    nodes: Annotated[str, typer.Option("--nodes", "-N", help="Number of nodes.")] = "1",
-    gpus_per_node: Annotated[
-        str | None, typer.Option("--gpus-per-node", "-g", help="Use the first GPUs only.")
-    ] = None,
-    fabric: Annotated[str | None, typer.Option(help="Network between the nodes.")] = None,
+    node: Node = "dgx-h100",
+    nodes: Nodes = "1",
+    gpus_per_node: GpusPerNode = None,
+    fabric: Fabric = None,
     size: Annotated[
         str, typer.Option("--size", "-s", help="Size as nccl-tests counts it.")
     ] = "64M",
-    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="Name or auto.")] = "auto",
-    protocol: Annotated[str, typer.Option("--protocol", "-p", help="Name or auto.")] = "auto",
-    channels: Annotated[str | None, typer.Option(help="Number of channels.")] = None,
-    profile: Annotated[str, typer.Option(help="Cost profile; ideal is the textbook.")] = "nccl",
+    algorithm: Algorithm = "auto",
+    protocol: Protocol = "auto",
+    channels: Channels = None,
+    profile: Profile = "nccl",
     steps: Annotated[
         bool, typer.Option("--steps", help="Print who sends what in every step (one channel).")
     ] = False,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other key.")
-    ] = None,
+    set_: Settings = None,
 ) -> None:
     """Explain one call."""
     from dataclasses import replace

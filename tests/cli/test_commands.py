@@ -452,3 +452,24 @@ def test_tables_fit_a_terminal(collsim, scenario: Path, swept: Path):
         assert out
         wide = [line for line in out.splitlines() if len(line) > 80]
         assert not wide, (words, wide[0])
+
+
+def test_options_of_several_commands_are_one_declaration():
+    from typing import get_type_hints
+
+    from simulator.cli import bench, explain, options, run
+
+    def flag(kind, name=""):
+        first = kind.__metadata__[0].default  # typer: the first word stands in this place
+        return first if isinstance(first, str) else f"--{name}"
+
+    by_flag = {flag(kind): kind for kind in (getattr(options, name) for name in options.__all__)}
+    seen = set()
+    for module in (run, bench, explain):
+        hints = get_type_hints(module.command, include_extras=True)
+        for name, kind in hints.items():
+            if name != "return" and flag(kind, name) in by_flag:
+                assert kind == by_flag[flag(kind, name)], (module.__name__, name)
+                seen.add(flag(kind, name))
+    assert seen == set(by_flag)
+    assert len(seen) == len(options.__all__)

@@ -9,6 +9,7 @@ from simulator.base.errors import ScheduleError
 from simulator.collectives import Call
 from simulator.collectives.bounds import byte_bound
 from simulator.collectives.names import (
+    DTYPE_BYTES,
     busbw_factor,
     canonical_collective,
     canonical_dtype,
@@ -71,6 +72,16 @@ def test_an_unknown_collective_names_the_nearest() -> None:
 def test_element_types(typed: str, meant: str, size: int) -> None:
     assert canonical_dtype(typed) == meant
     assert dtype_bytes(typed) == size
+
+
+def test_logs_and_scenarios_know_the_same_element_types() -> None:
+    """Importers may not use this table; theirs must say the same."""
+    from simulator.importers.log_rows import DTYPES
+
+    assert len(DTYPES) > 10
+    for name, size in DTYPES.items():
+        assert dtype_bytes(name) == size, name
+    assert set(DTYPE_BYTES) <= set(DTYPES)
 
 
 def test_an_unknown_element_type_names_the_nearest() -> None:

@@ -1,0 +1,75 @@
+"""Options that several commands have, declared once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "Algorithm",
+    "Channels",
+    "Csv",
+    "Fabric",
+    "GpusPerNode",
+    "Json",
+    "Links",
+    "Markdown",
+    "Node",
+    "Nodes",
+    "Plot",
+    "Profile",
+    "Protocol",
+    "Quiet",
+    "Ranks",
+    "Settings",
+    "Table",
+    "Trace",
+    "Workers",
+]
+
+# Where.
+Node = Annotated[str, typer.Option("--node", help="Node preset; see `collsim topologies list`.")]
+Nodes = Annotated[str, typer.Option("--nodes", "-N", help="Number of nodes.")]
+GpusPerNode = Annotated[
+    str | None,
+    typer.Option("--gpus-per-node", "-g", help="Use only the first GPUs of each node."),
+]
+Fabric = Annotated[
+    str | None,
+    typer.Option("--fabric", help="Network: single_switch, fat_tree, rail_optimized …"),
+]
+Profile = Annotated[str, typer.Option("--profile", help="Cost profile; ideal is the textbook.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other key, as fabric.oversubscription=2."),
+]
+
+# How.
+Algorithm = Annotated[str, typer.Option("--algorithm", "-a", help="Name(s) or auto.")]
+Protocol = Annotated[str, typer.Option("--protocol", "-p", help="Name(s) or auto.")]
+Channels = Annotated[str | None, typer.Option("--channels", help="Number(s) of channels.")]
+
+# What is printed and written.
+Csv = Annotated[str | None, typer.Option("--csv", help="Write the table as CSV.")]
+Json = Annotated[str | None, typer.Option("--json", help="Write everything, with provenance.")]
+Markdown = Annotated[str | None, typer.Option("--markdown", help="Write the table as Markdown.")]
+Trace = Annotated[
+    str | None,
+    typer.Option("--trace", help="Write a Chrome/Perfetto trace (.json or .json.gz)."),
+]
+Plot = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plot",
+        help="Draw busbw, comparison, link-load or gantt, by name (.png .svg .pdf).",
+    ),
+]
+Table = Annotated[str, typer.Option("--table", help="summary or nccl-tests.")]
+Links = Annotated[bool, typer.Option("--links", help="Print the loads of links.")]
+Ranks = Annotated[bool, typer.Option("--ranks", help="Print waiting against transfer.")]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Processes for sweeps; default one per core."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
