@@ -12,6 +12,8 @@ from simulator.compose.environment import (
     library_view,
     over_sockets,
 )
+from simulator.compose.host import Hosts, host_view, staging_Bps
+from simulator.compose.host_environment import apply_host_environment
 from simulator.costs.nccl import NcclVersion, nearest_supported
 from simulator.costs.profile import CostProfile, load_profile
 from simulator.costs.variables import parse_variables
@@ -23,6 +25,7 @@ from simulator.scenario.resolved import Resolved
 
 __all__ = ["MOST_GPUS", "build_cluster", "build_fabric", "node_list"]
 
+GPU_LIBRARIES = ("nccl", "rccl")
 MOST_GPUS = 262_144
 """Larger clusters would not fit into a few GiB of memory."""
 
@@ -90,6 +93,16 @@ def build_cluster(resolved: Resolved) -> Cluster:
         profile = profile.of_version(resolved.costs.version)
     profile = replace(profile, gpus_per_process=resolved.costs.gpus_per_process)
     nodes = node_list(resolved)
+    if profile.host is not None:
+        return _host_cluster(resolved, profile, nodes)
+    if any(template.cores for template, _ in nodes) and profile.name in GPU_LIBRARIES:
+        raise ScenarioError(
+            Problem(
+                key="costs.profile",
+                message=f"{profile.name} needs GPUs, and these nodes have none",
+                allowed="gloo, mpi or mpich",
+            )
+        )
     applied = _applied(resolved, profile, nodes)
     if applied.sockets is not None:
         nodes = [(over_sockets(template), count) for template, count in nodes]
@@ -116,7 +129,7 @@ def _applied(
         Bad values, or variables beside a profile of no library.
     """
     library = profile.name
-    if library not in ("nccl", "rccl"):
+    if library not in GPU_LIBRARIES:
         if resolved.env:
             raise ScenarioError(
                 Problem(
@@ -135,3 +148,44 @@ def _applied(
         nodes,
         library=library,
     )
+
+
+def _host_cluster(
+    resolved: Resolved, profile: CostProfile, nodes: list[tuple[NodeTemplate, int]]
+) -> Cluster:
+    """Return the cluster of a library that moves data with the CPU."""
+    version, _ = nearest_supported(NcclVersion.parse("2.23"))
+    found = apply_host_environment(
+        profile,
+        resolved.routing,
+        parse_variables({**profile.environment, **resolved.env}, profile.name, version),
+        nodes,
+    )
+    profile, costs = found.profile, found.profile.host
+    assert costs is not None
+    buffers = resolved.costs.buffers
+    have_gpus = any(not template.cores for template, _ in nodes)
+    if buffers == "auto":
+        buffers = "gpu" if (costs.library == "gloo" or found.aware) and have_gpus else "host"
+    on_gpu = buffers == "gpu" and have_gpus
+    aware = found.aware and on_gpu
+    staging = min((staging_Bps(t, costs) for t, _ in nodes), default=float("inf"))
+    rates = [template.nic_rate_Bps for template, _ in nodes if template.nic_kind is not None]
+    if found.tcp:
+        nodes = [(over_sockets(template), count) for template, count in nodes]
+    routing = found.routing
+    if not aware:
+        nodes = [(host_view(t, costs, verbs=not found.tcp), count) for t, count in nodes]
+        nics = routing.nics or ((0,) if costs.library == "gloo" else ())
+        routing = replace(routing, pxn=False, p2p=False, gdr_level="sys", nics=nics)
+    fabric = build_fabric(resolved, nodes)
+    cluster = Cluster(fabric, Router(fabric, routing), profile)
+    cluster.hosts = Hosts(
+        costs=costs,
+        staging_Bps=staging if on_gpu else float("inf"),
+        aware=aware,
+        forced=found.forced,
+        nic_Bps=min(rates, default=float("inf")),
+    )
+    cluster.notes, cluster.warnings = tuple(found.notes), tuple(found.warnings)
+    return cluster

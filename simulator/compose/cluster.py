@@ -15,10 +15,12 @@ from simulator.collectives.schedule import Schedule
 from simulator.compose.believe import environment_of, tuning_input
 from simulator.compose.bulk import bulk_exchange, is_bulk
 from simulator.compose.fold import distinct_channels
+from simulator.compose.host import Hosts
 from simulator.compose.layout import domain_layout, heads, interconnect, layout_for
 from simulator.compose.lower import EXCHANGES, Lowering
 from simulator.costs.nccl import TuningInput, chain_orders, ring_orders
 from simulator.costs.profile import CostProfile
+from simulator.costs.rules import Picked
 from simulator.engine.traffic import Collective, Network
 from simulator.fabric.fabric import Fabric
 from simulator.fabric.model import LINK_KINDS, NodeTemplate
@@ -68,6 +70,8 @@ class Cluster:
         self.network = Network(capacity_Bps=fabric.capacity_Bps, link_name=fabric.link_name)
         self.sums_exchanges = True
         """Exchanges of very many ranks are lowered to link loads, which only folds can time."""
+        self.hosts: Hosts | None = None
+        """Processes of a library that moves data with the CPU."""
         self.notes: tuple[str, ...] = ()
         """What the run's environment variables change."""
         self.warnings: tuple[str, ...] = ()
@@ -242,7 +246,7 @@ class Cluster:
             f"root {call.root}",
             f"{call.element_bytes}-byte elements",
         )
-        if self.sums_exchanges and is_bulk(call, choice.algorithm):
+        if self.sums_exchanges and self.hosts is None and is_bulk(call, choice.algorithm):
             return bulk_exchange(
                 self.lowering,
                 call,
@@ -257,8 +261,9 @@ class Cluster:
             copies = float(choice.n_channels)
         elif self.profile.per_channel:
             layout, copies = distinct_channels(layout, choice.algorithm)
+        schedule = self._scheduled(call, ranks, choice, layout)
         lowered = self.lowering.collective(
-            self._scheduled(call, ranks, choice, layout),
+            schedule,
             ranks,
             copies=copies,
             protocol=choice.protocol,
@@ -269,7 +274,28 @@ class Cluster:
         if choice.further_steps and len(lowered.connections.latency_s):
             more_s = choice.further_steps * float(lowered.connections.latency_s.mean())
             lowered = replace(lowered, launch_s=lowered.launch_s + more_s)
+        if self.hosts is not None and len(lowered.connections.src):
+            lowered = self.hosts.charged(
+                call,
+                schedule,
+                lowered,
+                crowding=self.hosts.crowding(self.fabric, ranks),
+                path_kind=self.lowering.path_kinds(
+                    lowered.connections.link, lowered.connections.indptr
+                ),
+                link_kind=np.asarray(self.fabric.link_kind),
+            )
         return lowered
+
+    def picked(self, call: Call, group: IntArray) -> Picked | None:
+        """Return the algorithm that the library's rules or variables name; None: no rules."""
+        if self.hosts is not None and call.collective in self.hosts.forced:
+            forced = self.hosts.forced[call.collective]
+            return Picked(algorithm=forced, reason="an environment variable names it")
+        if self.profile.rules is None:
+            return None
+        nodes = self.group_nodes(group)
+        return self.profile.rules.pick(call.collective, call.world_size, nodes, call.size_bytes)
 
 
 def switches_add_up(cluster: Cluster, group: IntArray) -> tuple[bool, bool]:

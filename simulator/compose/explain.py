@@ -159,7 +159,11 @@ def explain_call(
         f"  {entry.reference}",
     ]
     if algorithm == "auto" or protocol == "auto":
-        lines.append(f"  chosen by {_chooser(cluster, choice, timed)}")
+        picked = cluster.picked(call, group) if algorithm == "auto" else None
+        chooser = _chooser(cluster, choice, timed)
+        if picked is not None:
+            chooser = f"{cluster.profile.name}'s rules: {picked.reason}"
+        lines.append(f"  chosen by {chooser}")
     if len(timed) > 1:
         lines.append("  what the profile allows, each alone at the folded level:")
         lines += [

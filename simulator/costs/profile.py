@@ -25,6 +25,8 @@ import yaml
 from simulator.base.errors import CalibrationError, Problem, ScenarioError, nearest, unknown_name
 from simulator.base.fields import MOST_TIME_S
 from simulator.base.units import exact_time, parse_fraction, parse_time
+from simulator.costs.host import HostCosts
+from simulator.costs.rules import Rules
 
 __all__ = ["PATH_KINDS", "CostProfile", "Protocol", "load_profile", "profile_names"]
 
@@ -120,6 +122,10 @@ class CostProfile:
     enters the chain while the last is still on its way (nccl-tests times 20 calls in a row)."""
     peer_s: Mapping[str, float] = field(default_factory=dict)
     """Cost per peer of an exchange (all_to_all, gather …), by path kind."""
+    host: HostCosts | None = None
+    """Of a library that moves data with the CPU."""
+    rules: Rules | None = None
+    """Tables by which the library chooses its algorithms."""
     bands: tuple[tuple[float, float], ...] = ()
     """(largest size in bytes, half width in log time that holds 80 % of left-out rows)."""
     fitted: Mapping[str, Any] = field(default_factory=dict)
@@ -296,9 +302,19 @@ def load_profile(name: str) -> CostProfile:
     """
     if name not in profile_names():
         raise CalibrationError(unknown_name("cost profile", name, profile_names()))
+    return _build(_read(name))
+
+
+def _read(name: str) -> dict[str, Any]:
+    """Return a profile's file; sections of the one it extends are laid below its own."""
     text = (resources.files("simulator.costs") / "profiles" / f"{name}.yaml").read_text("utf-8")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return _build(yaml.load(text, Loader=loader))
+    data: dict[str, Any] = yaml.load(text, Loader=loader)
+    if "extends" not in data:
+        return data
+    base = _read(data["extends"])
+    cpu = {**base.get("cpu", {}), **data.get("cpu", {})}
+    return {**base, **data, "cpu": cpu}
 
 
 def _build(data: dict[str, Any]) -> CostProfile:
@@ -311,6 +327,7 @@ def _build(data: dict[str, Any]) -> CostProfile:
         )
         for name, entry in data["protocols"].items()
     }
+    host = HostCosts.of(data["cpu"]) if "cpu" in data else None
     sources = {"launch.time": data["launch"]["source"], "channels": data["channels"]["source"]}
     sources["connections"] = data["connections"]["source"]
     sources |= {f"protocols.{name}": entry["source"] for name, entry in data["protocols"].items()}
@@ -332,7 +349,9 @@ def _build(data: dict[str, Any]) -> CostProfile:
         candidates={key: tuple(value) for key, value in data["algorithms"].items()},
         channel_table=data["channels"],
         per_channel=bool(data["connections"]["per_channel"]),
-        sources=sources,
+        sources={**sources, **(host.sources if host is not None else {})},
+        host=host,
+        rules=Rules.of(data["rules"]) if "rules" in data else None,
         **_measured(data),
     )
 

@@ -20,6 +20,7 @@ __all__ = [
     "CostSpec",
     "EngineSpec",
     "FabricSpec",
+    "HungRanks",
     "Jitter",
     "LateRanks",
     "LinkFault",
@@ -158,6 +159,14 @@ class CostSpec:
         "(times `-t`). Short calls cannot follow each other faster.",
         minimum=1,
     )
+    buffers: str = option(
+        "name",
+        "auto",
+        doc="Where buffers lie, for libraries that move data with the CPU (`gloo`, `mpi`, `mpich`): "
+        "`gpu` copies them to the host and back; auto: `gpu` with gloo on nodes with GPUs, else "
+        "`host`.",
+        choices=("auto", "gpu", "host"),
+    )
     overrides: dict[str, str] = shaped(
         Texts("constants by dotted key, `links.nvlink.efficiency: 90 %`"),
         doc="Other values of the profile's constants: `launch.time`, `links.KIND.efficiency`, "
@@ -203,6 +212,16 @@ class SlowRanks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HungRanks:
+    """Ranks that leave the training loop early: the others wait for them for ever."""
+
+    ranks: tuple[int, ...] = option("ranks", doc="Which ranks.")
+    after: float = option(
+        "fraction", 0.5, doc="Share of the step's operations that they still do.", maximum=1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Jitter:
     """Random variation of every message, seeded."""
 
@@ -242,6 +261,9 @@ class PerturbSpec:
     late: tuple[LateRanks, ...] = shaped(NestedList(LateRanks), doc="Ranks that call late.")
     slow: tuple[SlowRanks, ...] = shaped(
         NestedList(SlowRanks), doc="Ranks that compute slowly, in a training step."
+    )
+    hang: tuple[HungRanks, ...] = shaped(
+        NestedList(HungRanks), doc="Ranks that leave a training step early."
     )
     skew_s: float = option(
         "time", 0.0, doc="Each rank starts late by a seeded uniform time up to this."
