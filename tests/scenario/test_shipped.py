@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from simulator.base.errors import Problem, RoutingError, TopologyError
 from simulator.scenario import dump, load, loads
-
-FOLDER = Path(__file__).parents[2] / "scenarios"
-FILES = sorted(FOLDER.glob("*.yaml"))
+from tests.scenario.resolving import FILES, KEPT, text_of
 
 
 def test_there_are_scenarios_for_every_kind():
@@ -32,6 +28,16 @@ def test_it_says_what_it_asks(path):
     description = load(path).variants[0].description
     assert len(description) > 40
     assert "?" in description or "same model" in description
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_means_what_it_meant(path):
+    """Regression; after a wanted change: ``python -m tests.scenario.resolving``."""
+    assert text_of(path) == (KEPT / f"{path.stem}.json").read_text("utf-8")
+
+
+def test_nothing_is_kept_of_scenarios_that_are_gone():
+    assert {path.stem for path in KEPT.glob("*.json")} == {path.stem for path in FILES}
 
 
 def test_errors_of_building_get_their_line(tmp_path):
