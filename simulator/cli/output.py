@@ -200,10 +200,14 @@ def print_result(result: RunResult, *, table: str, links: bool, ranks: bool) -> 
 
 def _print_training(result: RunResult, *, ranks: bool, terminal: bool) -> None:
     from simulator.results import training_tables as tables
+    from simulator.results.goodput import goodput_comparison, goodput_table
 
     if len(result.training) > 1:
         shown = tables.comparison_table(result.training, title=result.title)
         typer.echo(shown.render(terminal=terminal))
+        if result.goodput:
+            table = goodput_comparison(result.goodput)
+            typer.echo("\n" + table.render(terminal=terminal))
         return
     (step,) = result.training
     typer.echo(f"{result.title}\n{tables.headline(step)}\n")
@@ -218,6 +222,8 @@ def _print_training(result: RunResult, *, ranks: bool, terminal: bool) -> None:
         typer.echo("\nwhat would make it fit, cheapest first:")
         for text in step.remedies:
             typer.echo(f"  {text}")
+    for days in result.goodput:
+        typer.echo("\n" + goodput_table(days).render(terminal=terminal))
     for note in result.notes:
         typer.echo(note)
 

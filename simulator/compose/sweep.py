@@ -165,6 +165,11 @@ def _merged(variants: tuple[Resolved, ...], done: dict[int, RunResult]) -> RunRe
         for index in sorted(done)
         for step in done[index].training
     ]
+    goodput = [
+        replace(days, variant=labels[index])
+        for index in sorted(done)
+        for days in done[index].goodput
+    ]
     warnings: list[str] = []
     for index in sorted(done):
         warnings += [text for text in done[index].warnings if text not in warnings]
@@ -175,6 +180,7 @@ def _merged(variants: tuple[Resolved, ...], done: dict[int, RunResult]) -> RunRe
         rows=tuple(rows),
         steps=tuple(steps),
         training=tuple(training),
+        goodput=tuple(goodput),
         provenance=first.provenance,
         warnings=tuple(warnings),
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.base.errors import CollsimError, Problem
+from simulator.results.goodput import GoodputResult
 from simulator.results.layout import Table
 from simulator.results.model import (
     FRAME_COLUMNS,
@@ -59,6 +60,7 @@ SCHEMA_VERSION = 1
 _RECORDS: dict[str, type[Any]] = {
     "rows": Row,
     "steps": StepSummary,
+    "goodput": GoodputResult,
     "links": LinkLoad,
     "trace": TraceEvent,
     "link_trace": LinkEvent,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from simulator.results.goodput import GoodputResult
 from simulator.results.training import TrainingStep, step_record
 
 if TYPE_CHECKING:
@@ -337,6 +338,8 @@ class RunResult:
     """Of programs and jobs: the run as a whole, one entry a variant."""
     training: tuple[TrainingStep, ...] = ()
     """Of training steps: one entry a variant."""
+    goodput: tuple[GoodputResult, ...] = ()
+    """Of training over days: one entry a variant."""
     links: tuple[LinkLoad, ...] = ()
     """Loads of the links that carried anything (last row's run, or the whole step)."""
     ranks: RankTimes | None = None

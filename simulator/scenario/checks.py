@@ -310,6 +310,8 @@ def _perturbations(reader: Reader, read: Resolved, n_gpus: int | None) -> None:
         check_ranks(reader, late.ranks, f"perturb.late[{index}].ranks", n_gpus)
     for index, slow in enumerate(read.perturb.slow):
         check_ranks(reader, slow.ranks, f"perturb.slow[{index}].ranks", n_gpus)
+    for index, hung in enumerate(read.perturb.hang):
+        check_ranks(reader, hung.ranks, f"perturb.hang[{index}].ranks", n_gpus)
     for index, fault in enumerate(read.perturb.links):
         path = f"perturb.links[{index}]"
         if reader.has_problem(path):
@@ -329,8 +331,11 @@ def _perturbations(reader: Reader, read: Resolved, n_gpus: int | None) -> None:
 def _without_effect(reader: Reader, read: Resolved) -> None:
     if read.kind == "collective" and read.perturb.compute_slowdown != 1:
         reader.warn("perturb.compute_slowdown", "has no effect: nothing is computed")
-    if read.kind != "training" and read.perturb.slow:
-        reader.warn("perturb.slow", "has no effect", allowed="with a section training")
+    if read.kind != "training" and read.reliability is not None:
+        reader.warn("reliability", "has no effect", allowed="with a section training")
+    for key in ("slow", "hang"):
+        if read.kind != "training" and getattr(read.perturb, key):
+            reader.warn(f"perturb.{key}", "has no effect", allowed="with a section training")
     if read.kind == "training":
         for key in ("engine.level", "engine.record", "perturb.jitter", "perturb.skew"):
             if any(place == key or place.startswith(f"{key}.") for place in reader.places):

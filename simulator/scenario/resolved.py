@@ -11,6 +11,7 @@ from simulator.base.fields import option
 from simulator.scenario import plugins
 from simulator.scenario.plain import to_plain
 from simulator.scenario.reader import FAILED, Reader, join, kind_of, shaped, split_short
+from simulator.scenario.reliability import ReliabilitySpec
 from simulator.scenario.schema import (
     CollectiveSpec,
     CostSpec,
@@ -142,6 +143,9 @@ class Resolved:
     )
     training: TrainingSpec | None = shaped(
         Nested(TrainingSpec, optional=True), doc="A training step, of kind `training`."
+    )
+    reliability: ReliabilitySpec | None = shaped(
+        Nested(ReliabilitySpec, optional=True), doc="Days of that training, with failures."
     )
     programs: tuple[ProgramSpec, ...] = shaped(
         NestedList(ProgramSpec), doc="What ranks do, in a scenario of kind `steps`."

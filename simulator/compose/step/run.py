@@ -11,10 +11,12 @@ from simulator.base.errors import Problem, ScenarioError, TopologyError
 from simulator.compose.cluster import Cluster
 from simulator.compose.lower import Lowering
 from simulator.compose.step.memory import memory_of, remedies_of
+from simulator.compose.step.reliability import goodput_of
 from simulator.compose.step.request import model_of, strategy_of
 from simulator.compose.step.simulate import simulate_step
 from simulator.compose.step.trace import step_events
 from simulator.engine.traffic import Network
+from simulator.results.goodput import GoodputResult
 from simulator.results.model import Provenance, RunResult
 from simulator.scenario.resolved import Resolved
 
@@ -52,6 +54,7 @@ def run_training(cluster: Cluster, resolved: Resolved, *, record: bool) -> RunRe
         model,
         strategy,
         slow={rank: entry.factor for entry in perturb.slow for rank in entry.ranks},
+        hang={rank: entry.after for entry in perturb.hang for rank in entry.ranks},
         late_s={rank: entry.by_s for entry in perturb.late for rank in entry.ranks},
         slowdown=None if spec.compute_slowdown is None else spec.compute_slowdown - 1.0,
         exact=not spec.fold,
@@ -61,11 +64,15 @@ def run_training(cluster: Cluster, resolved: Resolved, *, record: bool) -> RunRe
     step = replace(simulated.step, memory=memory)
     if step.fits is False:
         step = replace(step, remedies=remedies_of(cluster, model, strategy, step))
+    days: tuple[GoodputResult, ...] = ()
+    if resolved.reliability is not None:
+        days = (goodput_of(cluster, model, strategy, step, resolved.reliability, resolved.seed),)
     gpus = f"{step.world_size} GPUs, {step.n_nodes} node{'s' if step.n_nodes > 1 else ''}"
     return RunResult(
         title=f"{step.model} on {gpus} of {cluster.template_of(0).name}",
         rows=(),
         training=(step,),
+        goodput=days,
         trace=step_events(cluster, simulated) if record else (),
         warnings=(),
         notes=simulated.plan.notes,

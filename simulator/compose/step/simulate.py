@@ -67,6 +67,7 @@ def simulate_step(
     compute: ComputeModel | None = None,
     slow: Mapping[int, float] | None = None,
     late_s: Mapping[int, float] | None = None,
+    hang: Mapping[int, float] | None = None,
     slowdown: float | None = None,
     exact: bool = False,
     touched: frozenset[int] = frozenset(),
@@ -85,6 +86,8 @@ def simulate_step(
         Factor on the compute times by rank (2: takes twice as long).
     late_s
         How late a rank begins, by rank.
+    hang
+        Share of its operations that a rank does before it leaves the step, by rank.
     slowdown
         Share by which computes take longer while their GPU communicates; None: the compute
         model's.
@@ -107,6 +110,7 @@ def simulate_step(
         plan,
         slow=slow,
         late_s=late_s,
+        hang=hang,
         slowdown=slowdown,
         exact=exact,
         touched=touched,
@@ -136,6 +140,7 @@ def simulate_plan(
     *,
     slow: Mapping[int, float] | None = None,
     late_s: Mapping[int, float] | None = None,
+    hang: Mapping[int, float] | None = None,
     slowdown: float = 0.0,
     exact: bool = False,
     touched: frozenset[int] = frozenset(),
@@ -152,6 +157,7 @@ def simulate_plan(
         )
     factor = _by_rank(slow, world, 1.0, "slow")
     late = _by_rank(late_s, world, 0.0, "late")
+    done = _by_rank(hang, world, 1.0, "hang")
     pricer = Pricer(cluster, np.arange(world, dtype=np.int64), touched=touched)
     if exact:
         if world > MOST_EXACT_RANKS:
@@ -163,10 +169,16 @@ def simulate_plan(
                 )
             )
         return run_exact(
-            plan, pricer, keep_ranks(plan.mesh), slow=factor, late_s=late, slowdown=slowdown
+            plan,
+            pricer,
+            keep_ranks(plan.mesh),
+            slow=factor,
+            late_s=late,
+            done=done,
+            slowdown=slowdown,
         )
-    classes = _folded_classes(plan, pricer, factor, late)
-    return run_folded(plan, pricer, classes, slow=factor, late_s=late, slowdown=slowdown)
+    classes = _folded_classes(plan, pricer, factor, late, done)
+    return run_folded(plan, pricer, classes, slow=factor, late_s=late, done=done, slowdown=slowdown)
 
 
 def _by_rank(given: Mapping[int, float] | None, world: int, usual: float, key: str) -> FloatArray:
@@ -185,7 +197,7 @@ def _by_rank(given: Mapping[int, float] | None, world: int, usual: float, key: s
 
 
 def _folded_classes(
-    plan: StepPlan, pricer: Pricer, slow: FloatArray, late_s: FloatArray
+    plan: StepPlan, pricer: Pricer, slow: FloatArray, late_s: FloatArray, done: FloatArray
 ) -> Classes:
     calls: dict[str, dict[str, Call]] = {}
     for role in plan.roles:
@@ -202,7 +214,7 @@ def _folded_classes(
         if groups.shape[1] > 1:
             asked = [call_of(task, groups.shape[1]) for task in by_collective.values()]
             labels[axis] = pricer.label(groups, asked)
-    own_kind = np.stack([plan.mesh.stage_of_rank.astype(np.float64), slow, late_s], axis=1)
+    own_kind = np.stack([plan.mesh.stage_of_rank.astype(np.float64), slow, late_s, done], axis=1)
     label = np.unique(own_kind, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
     return fold_ranks(plan.mesh, label, labels)
 

@@ -77,6 +77,7 @@ def run_folded(
     *,
     slow: FloatArray,
     late_s: FloatArray,
+    done: FloatArray,
     slowdown: float,
 ) -> Timeline:
     """Simulate a step with one rank of each class.
@@ -89,10 +90,12 @@ def run_folded(
         Factor on the compute times of each rank, shape (world,).
     late_s
         How late each rank begins, shape (world,).
+    done
+        Share of its operations that each rank does before it leaves, shape (world,).
     slowdown
         Share by which computes take longer while their rank communicates.
     """
-    return _Folded(plan, pricer, classes, slow, late_s, slowdown).run()
+    return _Folded(plan, pricer, classes, slow, late_s, done, slowdown).run()
 
 
 def run_exact(
@@ -102,10 +105,11 @@ def run_exact(
     *,
     slow: FloatArray,
     late_s: FloatArray,
+    done: FloatArray,
     slowdown: float,
 ) -> Timeline:
     """Simulate a step with all ranks on the whole network; as `run_folded`."""
-    return _Exact(plan, pricer, classes, slow, late_s, slowdown).run()
+    return _Exact(plan, pricer, classes, slow, late_s, done, slowdown).run()
 
 
 def communicator(traffic: str, axis: str, stream: str) -> str:
@@ -123,6 +127,7 @@ class _Assembly:
         classes: Classes,
         slow: FloatArray,
         late_s: FloatArray,
+        done: FloatArray,
         slowdown: float,
     ) -> None:
         self.slowdown = slowdown
@@ -131,6 +136,7 @@ class _Assembly:
         self.classes = classes
         self.slow = slow
         self.late_s = late_s
+        self.done = done
         self.parts: dict[str, tuple[Part, ...]] = {}
         self._named: dict[object, str] = {}
         self.made: dict[object, Collective] = {}
@@ -157,10 +163,12 @@ class _Assembly:
         programs = []
         for unit, rank in enumerate(self.classes.representative.tolist()):
             role = self.plan.roles[int(self.plan.mesh.stage_of_rank[rank])]
+            operations = self._operations(unit, float(self.slow[rank]), role.tasks)
+            kept = int(len(operations) * self.done[rank])
             programs.append(
                 Program(
                     ranks=self.unit_ranks(unit),
-                    operations=tuple(self._operations(unit, float(self.slow[rank]), role.tasks)),
+                    operations=tuple(operations[:kept]),
                     start_s=float(self.late_s[rank]),
                 )
             )
@@ -365,9 +373,10 @@ class _Folded(_Assembly):
         classes: Classes,
         slow: FloatArray,
         late_s: FloatArray,
+        done: FloatArray,
         slowdown: float,
     ) -> None:
-        super().__init__(plan, pricer, classes, slow, late_s, slowdown)
+        super().__init__(plan, pricer, classes, slow, late_s, done, slowdown)
         self._pairs = {}
         self._links: dict[tuple[int, Resource], int] = {}
         self._group_of: dict[tuple[int, str], IntArray] = {}
@@ -477,9 +486,10 @@ class _Exact(_Assembly):
         classes: Classes,
         slow: FloatArray,
         late_s: FloatArray,
+        done: FloatArray,
         slowdown: float,
     ) -> None:
-        super().__init__(plan, pricer, classes, slow, late_s, slowdown)
+        super().__init__(plan, pricer, classes, slow, late_s, done, slowdown)
         self._pairs = {}
 
     def network(self) -> Network:
