@@ -145,6 +145,7 @@ def scheduled(collective, algorithm, n, size_bytes):
                 messages=messages_of(stage),
                 edge_bytes=stage.edge_bytes,
                 edge_messages=stage.edge_messages,
+                first_step=stage.first_step,
             )
         )
         first += len(stage.src)

@@ -22,7 +22,7 @@ def ask(**sections: Any) -> float:
     return simulator.run(workers=1, **sections).rows[0].time_s
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "double_binary_tree", "hierarchical"])
+@pytest.mark.parametrize("algorithm", ["ring", "tree", "double_binary_tree", "hierarchical"])
 def test_all_reduce_on_16384_gpus_folded(benchmark: Any, algorithm: str) -> None:
     """Target: 2 s."""
     call = {"op": "all_reduce", "size": "1 GiB", "protocol": "Simple", "algorithm": algorithm}
