@@ -130,6 +130,47 @@ class AttentionPart:
             yield from norm_backward("qk_norm", part, d.norm, tokens_of(part), q + k)
         yield from column_backward("qkv", part, d.hidden, q + k + v, bias=bool(d.qkv_bias))
 
+    def again(self, part: Slice) -> Iterator[Operation]:
+        """Generate what recomputation by operators repeats.
+
+        Of the products in order (queries, keys, values, output) every other one: keys and output;
+        what is gathered, element-wise work, and an unfused core.
+        """
+        d = self.dims
+        phase: Phase = "recompute"
+        if d.latent:
+            yield from self._project(phase, part)
+        else:
+            _, k, _ = self._widths(part)
+            yield from column("qkv", phase, part, d.hidden, k)
+            if d.qk_norm:
+                q, k, _ = self._widths(part)
+                yield from norm("qk_norm", phase, part, d.norm, tokens_of(part), q + k)
+        if d.position == "rope":
+            yield from self._rope(phase, part)
+        if part.attention == "standard":
+            yield from self.core(phase, part)
+        heads, _ = self._heads(part)
+        width = heads * d.value_dim
+        yield linear("attention_output", phase, tokens_of(part), width, d.hidden)
+
+    def operators_bytes(self, part: Slice) -> float:
+        """Return what recomputation by operators keeps of this part."""
+        d = self.dims
+        q, _, v = self._widths(part)
+        heads, _ = self._heads(part)
+        widths = q + v
+        if d.latent:
+            widths = (d.q_lora or 0) + d.kv_lora + d.rope_dim
+        if part.attention == "flash":
+            widths += heads * d.value_dim
+        kept = float(part.activation_bytes * tokens_of(part) * widths)
+        if part.attention == "flash":
+            kept += self.core_bytes(part)
+        if part.sequence_parallel and part.tensor > 1:
+            kept += float(part.activation_bytes * rows_between(part) * d.hidden)
+        return kept
+
     def _project_backward(self, part: Slice) -> Iterator[Operation]:
         d = self.dims
         q, _, _ = self._widths(part)

@@ -95,6 +95,22 @@ class DensePart:
         yield from _activate(f"{self.name}_activation", "input_gradient", part, self.dims, elements)
         yield from column_backward(f"{self.name}_up", part, hidden, self._up(part), bias=bias)
 
+    def again(self, part: Slice) -> Iterator[Operation]:
+        """Generate what recomputation by operators repeats: of two up projections the second."""
+        phase: Phase = "recompute"
+        inner = self._ffn(part)
+        if self.dims.gated:
+            yield from column(
+                f"{self.name}_up", phase, part, self.dims.hidden, inner, gather=self.gather
+            )
+        elements = tokens_of(part) * inner
+        yield from _activate(f"{self.name}_activation", phase, part, self.dims, elements)
+
+    def operators_bytes(self, part: Slice) -> float:
+        """Return what recomputation by operators keeps: an up projection, and the output."""
+        inner = tokens_of(part) * self._ffn(part)
+        return float(part.activation_bytes * (inner + rows_between(part) * self.dims.hidden))
+
     def kept_bytes(self, part: Slice) -> float:
         """Return bytes kept of one micro-batch."""
         inner = tokens_of(part) * self._ffn(part) * _inner_kept(self.dims, part)
@@ -197,6 +213,21 @@ class ExpertsPart:
         yield from self._spread("combine", phase, part, "reduce_scatter")
         yield from self._exchange("combine", phase, part)
         yield self._permute("unpermute", phase, part)
+
+    def again(self, part: Slice) -> Iterator[Operation]:
+        """Generate what recomputation by operators repeats: all but the last product."""
+        last = max(
+            index
+            for index, op in enumerate(self.forward("recompute", part))
+            if op.name == "experts_down"
+        )
+        for index, op in enumerate(self.forward("recompute", part)):
+            if index < last:
+                yield op
+
+    def operators_bytes(self, part: Slice) -> float:
+        """Return what recomputation by operators keeps: the output."""
+        return float(part.activation_bytes * rows_between(part) * self.dims.hidden)
 
     def backward(self, part: Slice) -> Iterator[Operation]:
         """Generate the backward."""

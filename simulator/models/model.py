@@ -50,7 +50,9 @@ class Slice:
     capacity_factor: float | None = None
     """Padded dispatch of so many times the mean; None: as many tokens as there are."""
     attention: Literal["flash", "standard"] = "flash"
-    recompute: Literal["none", "selective", "full"] = "none"
+    recompute: Literal["none", "selective", "operators", "full"] = "none"
+    """selective: the core of attention (Megatron-LM); operators: all but every other matrix
+    product, fused attention, and reduce_scatters (torchtitan's selective checkpointing)."""
     activation_bytes: int = 2
     """Bytes of an activation element that is communicated or kept (2: fp16, bf16)."""
     compiled: bool = False

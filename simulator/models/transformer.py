@@ -81,6 +81,8 @@ def _backward(shape: _Shape, part: Slice) -> Iterator[Operation]:
     rows = rows_between(part)
     if part.recompute == "full":
         yield from _forward(shape, part, "recompute")
+    if part.recompute == "operators":
+        yield from _again(shape, part)
     for name, inner in (("feed", shape.feed), ("attention", shape.attention)):
         if d.post_norm:
             yield from norm_backward(f"{name}_norm", part, d.norm, rows, d.hidden)
@@ -88,6 +90,17 @@ def _backward(shape: _Shape, part: Slice) -> Iterator[Operation]:
         if not d.post_norm:
             yield from norm_backward(f"{name}_norm", part, d.norm, rows, d.hidden)
         yield from _residual(name, "input_gradient", part, d.hidden)
+
+
+def _again(shape: _Shape, part: Slice) -> Iterator[Operation]:
+    """Generate what recomputation by operators repeats of a block."""
+    d = shape.dims
+    rows = rows_between(part)
+    yield from norm("attention_norm", "recompute", part, d.norm, rows, d.hidden)
+    yield from shape.attention.again(part)
+    yield from _residual("attention", "recompute", part, d.hidden)
+    yield from norm("feed_norm", "recompute", part, d.norm, rows, d.hidden)
+    yield from shape.feed.again(part)
 
 
 @lru_cache(maxsize=512)
@@ -100,6 +113,13 @@ def _backward_work(shape: _Shape, part: Slice) -> Work:
     return tuple(_backward(shape, part))
 
 
+def _gathered_bytes(part: Slice, hidden: int) -> float:
+    """Return a gathered input, and a gradient before it is scattered (sequence parallelism)."""
+    if part.tensor == 1 or not part.sequence_parallel:
+        return 0.0
+    return 2.0 * part.activation_bytes * tokens_of(part) * hidden
+
+
 @lru_cache(maxsize=512)
 def _block_activations(shape: _Shape, part: Slice) -> ActivationBytes:
     """Return what Korthikanti et al. 2022 count (section 4, equations 1 to 6), by widths."""
@@ -109,11 +129,17 @@ def _block_activations(shape: _Shape, part: Slice) -> ActivationBytes:
     # Gradient of the block's output, and the one that its residual passes on.
     working = max(shape.attention.working_bytes(part), shape.feed.working_bytes(part))
     working += 2.0 * a * between
-    if part.sequence_parallel and part.tensor > 1:
-        working += float(a) * tokens_of(part) * d.hidden
+    working += _gathered_bytes(part, d.hidden)
     everything = dataclasses.replace(part, recompute="none")
     masks = 2.0 * between if part.dropout else 0.0
     norms = 2.0 * norm_kept_bytes(part, d.norm) * between
+    if part.recompute == "operators":
+        kept = shape.attention.operators_bytes(part) + shape.feed.operators_bytes(part)
+        whole = shape.attention.kept_bytes(everything) + shape.feed.kept_bytes(everything)
+        kept += a * between
+        return ActivationBytes(
+            kept_bytes=kept, working_bytes=working + max(0.0, whole + norms + masks - kept)
+        )
     if part.recompute == "full":
         kept = shape.attention.kept_bytes(everything) + shape.feed.kept_bytes(everything)
         return ActivationBytes(kept_bytes=a * between, working_bytes=working + kept + norms + masks)
@@ -303,12 +329,13 @@ class Head(Layer):
             logits = float(part.micro_batch) * d.classes
         else:
             logits = float(tokens_of(part)) * self._vocab(part)
+        working = (a if part.compiled else 8) * logits + 2.0 * a * between
         inputs = a + (0.0 if d.post_norm else norm_kept_bytes(part, d.norm))
         if d.mlm_head:
             inputs += 2 * a + norm_kept_bytes(part, d.norm)
         return ActivationBytes(
             kept_bytes=inputs * between + 4.0 * logits,
-            working_bytes=(a if part.compiled else 8) * logits + 2.0 * a * between,
+            working_bytes=working + _gathered_bytes(part, d.hidden),
         )
 
     def model_flops(self, seq: int) -> float:

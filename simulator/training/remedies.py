@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from simulator.base.errors import CollsimError
-from simulator.models.checks import slice_problems
 from simulator.models.model import Model
 from simulator.training.check import problems_of
-from simulator.training.layer_tasks import slice_of
 from simulator.training.memory import MemoryReport, memory_report
 from simulator.training.strategy import DataParallel, Kind, Strategy
 
@@ -88,8 +86,7 @@ def _tried(
 ) -> Remedy | None:
     """Return a change with its memory, or None where the model or the framework forbids it."""
     after = change.strategy
-    part = slice_of(after, after.seq or model.seq)
-    if after.global_batch != before.global_batch or slice_problems(model, part):
+    if after.global_batch != before.global_batch:
         return None
     if problems_of(model, after, before.world_size):
         return None

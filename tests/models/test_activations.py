@@ -124,6 +124,16 @@ def test_recomputation_needs_its_layer_while_it_runs() -> None:
     assert full.kept_bytes == 2 * 8192 * 4096
 
 
+def test_recomputation_by_operators_keeps_every_other_product() -> None:
+    # torchtitan, torchtitan/distributed/activation_checkpoint.py: of seven products of a Llama
+    # block in order (q, k, v, o, gate, up, down) the odd ones are kept, and the fused attention;
+    # the block's input is kept as with full recomputation.
+    part = Slice(micro_batch=1, seq=8192, recompute="operators")
+    own = get_model("llama-3-8b").layers[1].activations(part).kept_bytes
+    products = 4096 + 1024 + 14336 + 4096
+    assert own == 8192 * (2 * (4096 + products + 4096) + 4 * 32)
+
+
 def test_a_residual_networks_kept_values() -> None:
     # ResNet-50's activations of an image of 224 pixels: 11.1 million outputs of convolutions
     # (Dollár et al. 2021, arXiv:2103.06877, table 2), each kept, and read again by the next.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.base.errors import CollsimError, ScenarioError
-from simulator.models import Slice, from_dims, get_model
-from simulator.models.checks import slice_problems
+from simulator.models import from_dims, get_model
 
 
 @pytest.mark.parametrize(
@@ -70,31 +69,6 @@ def test_sizes_that_do_not_fit_together(sizes: dict[str, int], key: str) -> None
     with pytest.raises(ScenarioError) as caught:
         from_dims(layers=2, **sizes)
     assert [problem.key for problem in caught.value.problems] == [key]
-
-
-@pytest.mark.parametrize(
-    ("model", "part", "key"),
-    [
-        ("llama-2-70b", {"tensor": 3}, "tensor"),
-        ("llama-2-7b", {"context": 3}, "context"),
-        ("llama-2-7b", {"expert": 2}, "expert"),
-        ("mixtral-8x7b", {"expert": 3}, "expert"),
-        ("llama-2-7b", {"tensor": 8, "context": 8, "context_kind": "ulysses"}, "context"),
-        ("resnet-50", {"tensor": 2}, "tensor"),
-    ],
-)
-def test_cuts_that_a_model_forbids(model: str, part: dict[str, object], key: str) -> None:
-    wrong = Slice(micro_batch=1, seq=4096, **part)  # type: ignore[arg-type]
-    problems = slice_problems(get_model(model), wrong)
-    assert key in {problem.key for problem in problems}
-    assert all(problem.allowed for problem in problems)
-
-
-def test_a_good_cut_has_no_problem() -> None:
-    part = Slice(micro_batch=1, seq=8192, tensor=8, sequence_parallel=True, context=4)
-    assert slice_problems(get_model("llama-3.1-405b"), part) == []
-    # Eight key-value heads on sixteen tensor ranks are held twice.
-    assert slice_problems(get_model("llama-3-70b"), Slice(micro_batch=1, seq=8192, tensor=16)) == []
 
 
 def test_residual_networks_refuse_sizes_they_do_not_have() -> None:

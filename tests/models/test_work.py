@@ -127,6 +127,27 @@ def test_selective_recomputation_repeats_the_core_only() -> None:
     assert names == {"scores", "softmax", "values"}
 
 
+def test_recomputation_by_operators_repeats_every_other_product() -> None:
+    # The even ones of q, k, v, o, gate, up, down, but for the last, whose output no one keeps.
+    block = get_model("llama-3-8b").layers[1]
+    again = [
+        op
+        for op in block.backward(part(recompute="operators"))
+        if op.phase == "recompute" and not isinstance(op, MemoryBound)
+    ]
+    assert [op.n for op in again if isinstance(op, Gemm)] == [1024, 4096, 14336]
+    assert len(again) == 3
+    # An unfused attention and gathers are repeated, reductions are not.
+    cut = part(recompute="operators", attention="standard", tensor=4, sequence_parallel=True)
+    names = [op.name for op in block.backward(cut) if op.phase == "recompute"]
+    assert {"scores", "values", "qkv.all_gather", "mlp_up.all_gather"} <= set(names)
+    assert not any("reduce_scatter" in name for name in names)
+    experts = get_model("mixtral-8x7b").layers[1].backward(part(recompute="operators"))
+    repeated = {op.name for op in experts if op.phase == "recompute"}
+    assert "experts_up" in repeated
+    assert "experts_down" not in repeated
+
+
 def test_flash_attention_is_one_kernel_each_way() -> None:
     block = get_model("llama-3-8b").layers[1]
     for work in (block.forward(PLAIN), block.backward(PLAIN)):
