@@ -22,16 +22,23 @@ from simulator.cli.measured import (
 )
 
 if TYPE_CHECKING:
-    from simulator.verdict.check import Check
-    from simulator.verdict.diagnose import Explanation
+    from simulator.verdict.check import Check, Machine
+    from simulator.verdict.diagnose import Diagnosis, Explanation
 
 HELP = "Say whether a log is healthy; exit code 0 healthy, 3 suspicious, 4 sick, 2 bad input."
 
-MOST_CAUSES = 5
+MOST_CAUSES = 4
+CERTAIN = 0.8
+"""A cause with this share of the weight is told without its rivals' tests."""
 
 
 def command(
-    logs: Annotated[list[str], typer.Argument(help="Logs of nccl-tests or rccl-tests, or - .")],
+    logs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Logs of nccl-tests or rccl-tests, or - ; several of one machine weigh together."
+        ),
+    ],
     node: NodeName = None,
     nodes: Nodes = None,
     gpus_per_node: GpusPerNode = None,
@@ -43,19 +50,28 @@ def command(
         str | None,
         typer.Option(help="Solve for what explains the numbers: nic, nvlink, pcie or latency."),
     ] = None,
-    json: Annotated[str | None, typer.Option(help="Write verdict, rows and causes.")] = None,
+    json: Annotated[
+        str | None, typer.Option(help="Write verdict, rows and causes; - : to standard output.")
+    ] = None,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="One line a machine, for scripts.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
-    """Judge logs, and look for the causes of what is slow."""
+    """Judge logs, and look for the causes of what is slow.
+
+    In an acceptance test: `collsim check *.log --node hgx-h100 --nodes 16 --brief --json out.json`
+    and the exit code (0 healthy, 3 suspicious, 4 sick, 2 bad input).
+    """
     from simulator.base.errors import ScenarioError, unknown_name
     from simulator.cli.output import Files, check_places, progress_of
-    from simulator.verdict.check import check_table, quickly
+    from simulator.verdict.check import check_tables, quickly
     from simulator.verdict.hypotheses import HYPOTHESES
     from simulator.verdict.inverse import CLASSES, solve
 
     if inverse is not None and inverse not in CLASSES:
         raise ScenarioError(unknown_name("class of links", inverse, CLASSES))
-    check_places(Files(json=json))
+    check_places(Files(json=None if json == "-" else json))
     tables, warnings = read_tables(logs, collective)
     tell_warnings(warnings)
     given = Given(
@@ -66,67 +82,117 @@ def command(
         scenario=scenario,
         settings=tuple(set_ or ()),
     )
-    checks: list[Check] = []
-    for place, (_file, table) in enumerate(tables):
-        set_up = set_up_for(given, table)
-        report: Any
-        with progress_of(len(HYPOTHESES), "simulating faults", quiet) as report:
-            check = check_table(set_up, table, on_progress=report)
+    pairs = [(set_up_for(given, table), table) for _, table in tables]
+    report: Any
+    with progress_of(len(HYPOTHESES), "simulating faults", quiet) as report:
+        machines = check_tables(pairs, on_progress=report)
+    for place, machine in enumerate(machines):
+        if json == "-":
+            break
+        if brief:
+            typer.echo(_line(machine))
+            continue
         if place:
             typer.echo("")
-        _tell(check)
-        if inverse is not None:
-            _tell_inverse(solve(quickly(check.set_up), table, check.rows, inverse))
-        checks.append(check)
+        _tell(machine)
+        for check in machine.checks if inverse is not None else ():
+            _tell_inverse(solve(quickly(check.set_up), check.table, check.rows, inverse or ""))
     if json is not None:
-        _write(checks, json)
-    raise typer.Exit(int(max(check.health for check in checks)))
+        _write(machines, json)
+    raise typer.Exit(int(max(machine.health for machine in machines)))
 
 
-def _tell(check: Check) -> None:
+def _line(machine: Machine) -> str:
+    """Return the verdict in one line: health, machine, what is slow, the likeliest cause."""
+    from simulator.verdict.health import Health
+
+    first = machine.checks[0]
+    parts = [f"{machine.health.name.lower()}: {first.set_up.title}"]
+    for check in machine.checks:
+        bad = [f for f in check.findings if f.health is not Health.HEALTHY]
+        shown = bad or [f for f in check.findings if f.name == ">=16M"]
+        parts += [f"{check.table.collective} {found.name} {found.words}" for found in shown]
+    if machine.diagnosis is not None and machine.diagnosis.explanations:
+        best = machine.diagnosis.explanations[0]
+        parts.append(f"likely {best.hypothesis.name} ({100 * best.weight:.0f} %)")
+    return "; ".join(parts)
+
+
+def _tell(machine: Machine) -> None:
+    for place, check in enumerate(machine.checks):
+        if place:
+            typer.echo("")
+        _tell_check(check, first=place == 0, alone=len(machine.checks) == 1)
+    if len(machine.checks) > 1:
+        typer.echo("")
+        count = len(machine.checks)
+        typer.echo(f"verdict on the machine, {count} tables: {machine.health.name.lower()}")
+    if machine.diagnosis is not None:
+        typer.echo("")
+        _tell_causes(machine.diagnosis)
+
+
+def _tell_check(check: Check, *, first: bool, alone: bool) -> None:
     import sys
 
     from simulator.verdict.records import check_table_text
 
-    tell_set_up(check.set_up)
+    if first:
+        tell_set_up(check.set_up)
     typer.echo(check_table_text(check).render(terminal=sys.stdout.isatty()))
     typer.echo("")
-    typer.echo(f"verdict: {check.health.name.lower()}")
+    typer.echo(f"verdict{'' if alone else ' on this table'}: {check.health.name.lower()}")
     for finding in check.findings:
-        typer.echo(f"  {finding.name:<7} {finding.health.name.lower()}: {finding.words}")
+        _wrap(f"  {finding.name:<7} {finding.health.name.lower()}: ", finding.words)
     if not any(finding.name == ">=16M" for finding in check.findings):
         typer.echo("  no size of 16 MiB or more: bandwidth is not judged")
     typer.echo(f"a healthy machine is bound by {check.binding or 'latency'} at the largest size")
-    if check.diagnosis is None:
+
+
+def _tell_causes(diagnosis: Diagnosis) -> None:
+    from simulator.verdict.check import causes_of
+
+    causes = causes_of(diagnosis)
+    rest = diagnosis.other_weight + diagnosis.healthy_weight
+    if not causes:
+        _wrap(
+            "likely causes: ",
+            "none of the faults that were simulated gives these numbers. Is the set-up right "
+            "(--node, --nodes, --set)? --inverse nic, nvlink or pcie tells which bandwidth would.",
+        )
         return
-    typer.echo("")
-    if not check.diagnosis.explanations:
-        typer.echo("likely causes: none of the faults that were simulated gives this curve;")
-        typer.echo("  is the set-up right? (--node, --nodes, --set)")
-        return
-    away = check.diagnosis.healthy_distance
-    typer.echo(f"likely causes, best first (a healthy machine misses the curve by {_share(away)}):")
-    for number, found in enumerate(check.diagnosis.explanations[:MOST_CAUSES], start=1):
+    typer.echo("likely causes, with their shares of the weight of evidence:")
+    for number, found in enumerate(causes[:MOST_CAUSES], start=1):
         _tell_cause(number, found)
+    if rest >= 0.05:
+        typer.echo(f"  {100 * rest:.0f} %: none of them, or the model is wrong for this machine")
+    rivals = causes[0].weight < CERTAIN and len(causes) > 1
+    if rivals or causes[0].alike:
+        _wrap("  ", "These numbers cannot tell apart what is listed here; the tests above do.")
 
 
 def _tell_cause(number: int, found: Explanation) -> None:
     from simulator.verdict.hypotheses import HYPOTHESES
 
-    _wrap(f"  {number}. ", f"{found.hypothesis.cause}: misses it by {_share(found.distance)}")
+    _wrap(f"  {number}. {100 * found.weight:.0f} %: ", found.hypothesis.cause)
     for text in found.said:
         _wrap("     ", f"the log says: {text}")
-    _wrap("     ", f"look at: {found.hypothesis.look}")
+    _wrap("     look at: ", found.hypothesis.look)
+    _wrap("     test: ", found.hypothesis.tell)
     for name in found.alike:
-        _wrap("     ", f"same curve: {HYPOTHESES[name].cause}")
+        _wrap("     or, with the same curve: ", HYPOTHESES[name].cause)
+        _wrap("       test: ", HYPOTHESES[name].tell)
 
 
 def _wrap(head: str, text: str) -> None:
     """Print a paragraph of 80 columns, indented below its head."""
     import textwrap
 
-    indent = " " * len(head)
-    typer.echo(textwrap.fill(text, 80, initial_indent=head, subsequent_indent=indent))
+    indent = " " * min(len(head), 11)
+    shown = textwrap.fill(
+        text, 80, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False
+    )
+    typer.echo(shown)
 
 
 def _share(distance: float) -> str:
@@ -152,9 +218,13 @@ def _tell_inverse(found: Any) -> None:
     typer.echo(f"  range: {shown(found.least)} to {shown(found.most)}{open_end}")
 
 
-def _write(checks: list[Check], path: str) -> None:
+def _write(machines: list[Machine], path: str) -> None:
     from simulator.results.files import write_text
-    from simulator.verdict.records import checks_json
+    from simulator.verdict.records import machines_json
 
-    write_text(path, checks_json(checks))
+    text = machines_json(machines)
+    if path == "-":
+        typer.echo(text, nl=False)
+        return
+    write_text(path, text)
     typer.echo(f"wrote {path}", err=True)

@@ -1,32 +1,38 @@
-"""The check of one table: verdict, expected range, binding link, likely causes."""
+"""The check of one table or several of one machine: verdict, expected range, likely causes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from simulator.importers import MeasuredRow, MeasuredTable
 from simulator.verdict.diagnose import (
+    LARGE_RANKS,
     MOST_SIZES,
     MOST_SIZES_LARGE,
-    POOL_RANKS,
+    Case,
     Diagnosis,
+    Explanation,
     diagnose,
     thin_sizes,
 )
-from simulator.verdict.health import Finding, Health, judge
-from simulator.verdict.predict import PredictedRow, predict_rows
+from simulator.verdict.health import Finding, Health, judge, together
+from simulator.verdict.predict import Clusters, PredictedRow, predict_rows
 from simulator.verdict.setup import SetUp, gpu_total
 
-__all__ = ["Check", "check_table", "quickly"]
+__all__ = ["Check", "Machine", "causes_of", "check_table", "check_tables", "quickly"]
 
 LEVEL = {"engine.level": "folded"}
 """Level of detail of a check: within a few per cent of the steps, and many times faster."""
+LEAST_AGAINST_NONE = 0.25
+"""Causes are told when the best has at least this share of the weight of no known cause."""
+MANY_TABLES = 3
+"""With more tables than this each is checked at fewer sizes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Everything that a check found out about one table."""
+    """What a check found out about one table."""
 
     table: MeasuredTable
     set_up: SetUp
@@ -34,13 +40,34 @@ class Check:
     findings: tuple[Finding, ...]
     rows: tuple[PredictedRow, ...]
     """Thinned to a dozen sizes."""
-    diagnosis: Diagnosis | None
-    """None for a healthy table: nothing is to be explained."""
 
     @property
     def binding(self) -> str:
         """The link that binds the largest size, empty where latency does."""
         return max(self.rows, key=lambda row: row.size_bytes).predicted.binding_link
+
+    @property
+    def title(self) -> str:
+        """Collective, ranks and set-up."""
+        first = self.rows[0].predicted
+        return f"{first.collective} on {first.world_size} GPUs: {self.set_up.title}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the tables of one machine say together."""
+
+    checks: tuple[Check, ...]
+    health: Health
+    diagnosis: Diagnosis | None
+    """None for a healthy machine: nothing is to be explained."""
+
+
+def causes_of(diagnosis: Diagnosis) -> tuple[Explanation, ...]:
+    """Return the causes that are worth telling: none where no fault is likelier than none."""
+    rest = max(diagnosis.other_weight, diagnosis.healthy_weight)
+    best = max((found.weight for found in diagnosis.explanations), default=0.0)
+    return diagnosis.explanations if best >= rest * LEAST_AGAINST_NONE else ()
 
 
 def quickly(set_up: SetUp) -> SetUp:
@@ -52,43 +79,100 @@ def check_table(
     set_up: SetUp,
     table: MeasuredTable,
     *,
+    workers: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-) -> Check:
-    """Judge a table against a healthy machine and look for causes when it is not.
+) -> Machine:
+    """Judge one table; see `check_tables`."""
+    (machine,) = check_tables([(set_up, table)], workers=workers, on_progress=on_progress)
+    return machine
+
+
+def check_tables(
+    pairs: Sequence[tuple[SetUp, MeasuredTable]],
+    *,
+    workers: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[Machine]:
+    """Judge tables against healthy machines and look for causes where they are not.
+
+    Tables of one machine, whatever the number of its nodes that took part, are judged and
+    explained together: a fault must explain them all.
 
     Parameters
     ----------
-    set_up
-        The machine as it should be; what the log shows of faults is evidence, not set-up.
-    table
-        What was measured.
+    pairs
+        The machine as it should be and what was measured; what a log shows of faults is evidence,
+        not set-up.
+    workers
+        Processes that simulate faults; None: one per core, where that is faster.
     on_progress
-        Called with (faults simulated, in all).
+        Called with (simulations done, in all).
+
+    Returns
+    -------
+    list of Machine
+        In order of their first table.
 
     Raises
     ------
     CollsimError
         No usable row, or a set-up that cannot run the call.
     """
-    quick = quickly(set_up)
-    wrong = {row.size_bytes for row in table.rows if _wrong(row)}
-    sizes = [row.size_bytes for row in table.rows if _usable(row)]
-    n_gpus = gpu_total(quick.resolve({"collective.op": "barrier"})) or table.n_ranks or 0
-    most = MOST_SIZES_LARGE if n_gpus >= POOL_RANKS else MOST_SIZES
-    # Rows with wrong results stay, however the sizes are thinned.
-    rows = predict_rows(quick, table, sizes_bytes={*thin_sizes(sizes, most), *sorted(wrong)[:1]})
-    health, findings = judge(rows)
+    groups: dict[str, list[tuple[SetUp, MeasuredTable]]] = {}
+    for set_up, table in pairs:
+        groups.setdefault(_machine_key(set_up), []).append((set_up, table))
+    return [_machine(members, workers, on_progress) for members in groups.values()]
+
+
+def _machine_key(set_up: SetUp) -> str:
+    part = ("nodes", "gpus_per_node")
+    words = {key: value for key, value in sorted(set_up.words.items()) if key not in part}
+    return repr((set_up.file, words))
+
+
+def _machine(
+    pairs: Sequence[tuple[SetUp, MeasuredTable]],
+    workers: int | None,
+    on_progress: Callable[[int, int], None] | None,
+) -> Machine:
+    clusters = Clusters()
+    checks: list[Check] = []
+    cases: list[Case] = []
+    for set_up, table in pairs:
+        quick = quickly(set_up)
+        rows = tuple(_rows(quick, table, clusters, many=len(pairs) > MANY_TABLES))
+        health, findings = judge(rows, measured_s=_times(table))
+        checks.append(
+            Check(table=table, set_up=set_up, health=health, findings=tuple(findings), rows=rows)
+        )
+        cases.append(Case(set_up=quick, table=table, rows=rows))
+    health = together([(check.health, check.findings) for check in checks])
     diagnosis = None
     if health is not Health.HEALTHY:
-        diagnosis = diagnose(quick, table, rows, on_progress=on_progress)
-    return Check(
-        table=table,
-        set_up=set_up,
-        health=health,
-        findings=tuple(findings),
-        rows=tuple(rows),
-        diagnosis=diagnosis,
-    )
+        diagnosis = diagnose(cases, workers=workers, clusters=clusters, on_progress=on_progress)
+    return Machine(checks=tuple(checks), health=health, diagnosis=diagnosis)
+
+
+def _rows(
+    set_up: SetUp, table: MeasuredTable, clusters: Clusters, *, many: bool
+) -> list[PredictedRow]:
+    wrong = {row.size_bytes for row in table.rows if _wrong(row)}
+    sizes = [row.size_bytes for row in table.rows if _usable(row)]
+    n_gpus = gpu_total(set_up.resolve({"collective.op": "barrier"})) or table.n_ranks or 0
+    most = MOST_SIZES_LARGE if many or n_gpus >= LARGE_RANKS else MOST_SIZES
+    # Rows with wrong results stay, however the sizes are thinned.
+    chosen = {*thin_sizes(sizes, most), *sorted(wrong)[:1]}
+    return predict_rows(set_up, table, sizes_bytes=chosen, clusters=clusters)
+
+
+def _times(table: MeasuredTable) -> dict[int, float]:
+    """Return the best time of every size: one slow repetition is not a falling curve."""
+    found: dict[int, float] = {}
+    for row in table.rows:
+        timing = row.timing() or row.timing(in_place=True)
+        if row.size_bytes > 0 and timing is not None:
+            found[row.size_bytes] = min(timing.time_s, found.get(row.size_bytes, timing.time_s))
+    return found
 
 
 def _usable(row: MeasuredRow) -> bool:

@@ -1,84 +1,107 @@
-"""Which fault reproduces a measured curve best.
+"""Which fault reproduces measured curves best.
 
-Each hypothesis is simulated at the same sizes.  Its distance from the measurement is the root mean
-square of ln(measured / predicted), after one floor common to all sizes: launch floors of healthy
-machines differ by tens of microseconds, so a constant is added to the prediction before the
-comparison, within bounds.  A hypothesis is told only when it is clearly nearer than the healthy
-machine.
+Each hypothesis is simulated at the sizes of the check, first at a few of them; those that could
+still be the cause are simulated at all.  Its weight is the evidence of `simulator.verdict.evidence`
+times how common the fault is, times what the log itself says.  Health and a slowdown without a
+known cause compete as well, so that a bad fit is not told as a cause.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
+import math
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simulator.base.errors import CollsimError, RoutingError
 from simulator.importers import MeasuredTable
 from simulator.results.model import Row
-from simulator.verdict.hypotheses import HYPOTHESES, Context, Hypothesis, context_of
-from simulator.verdict.predict import PredictedRow, predict_sizes
+from simulator.verdict.bands import half_width
+from simulator.verdict.evidence import Curve, best_fit, log_evidence, unexplained
+from simulator.verdict.fault import Context, Words, context_of
+from simulator.verdict.hypotheses import HYPOTHESES, Hypothesis
+from simulator.verdict.predict import Clusters, PredictedRow
 from simulator.verdict.setup import SetUp, call_words
+from simulator.verdict.simulate import Answer, Asked, Faults
 
-__all__ = [
-    "MOST_SIZES",
-    "MOST_SIZES_LARGE",
-    "POOL_RANKS",
-    "Diagnosis",
-    "Explanation",
-    "diagnose",
-    "distance",
-    "measured_times",
-    "thin_sizes",
-]
+FloatArray = NDArray[np.float64]
+
+__all__ = ["Case", "Diagnosis", "Explanation", "diagnose", "measured_times", "thin_sizes"]
 
 MOST_SIZES = 12
 """Sizes of a check."""
 MOST_SIZES_LARGE = 8
-"""Sizes of a check of `POOL_RANKS` ranks and more."""
-POOL_RANKS = 64
-"""From here on the faults are simulated by several processes."""
+"""Sizes of a check of `LARGE_RANKS` ranks and more."""
+LARGE_RANKS = 64
 SMALL_SHARE = 3
 """Of these at most so many below `SMALL_BYTES`, where faults of bandwidth do not show."""
 SMALL_BYTES = 64 << 10
+FIRST_SIZES = 4
+"""Sizes at which every fault is simulated."""
+LEAST_FULL, MOST_FULL = 3, 6
+"""Faults that are simulated at all sizes: at least, and at most unless they are alike."""
+HOPELESS = 8.0
+"""A fault so far below the best in log weight after the first sizes is not looked at again."""
 
-FLOOR_MOST_S = 30e-6
-"""Healthy launch floors of one kind of node range over 14 to 42 µs."""
-FLOOR_LEAST_SHARE = -0.5
-"""A faster floor takes at most half of the smallest prediction."""
-FLOOR_STEPS = 61
+HEALTHY_PRIOR = 20.0
+"""Weight of a healthy machine before the data, relative to a common fault."""
+OTHER_PRIOR = 3.0
+"""Weight of a slowdown that no simulated fault describes."""
+OTHER_SPREAD = 0.8
+"""Its size: standard deviation of ln of the factor, one e-fold more or less."""
+SAID = math.log(20.0)
+"""Added to the log weight of a fault that the log itself names."""
+SILENT = math.log(0.15)
+"""Added where the library's messages are in the log and would name the fault, but do not."""
 
-CLEARLY = 0.7
-"""A hypothesis must bring the distance below this share of the healthy machine's …"""
-CLEARLY_LESS = 0.08
-"""… and below it by at least so much (8 %)."""
-EXPLAINS = 0.5
-"""A distance above this (a factor of 1.65, root mean square) explains nothing."""
-ALIKE = 0.02
-"""Curves nearer to one another than this cannot be told apart."""
-SAID = 0.6
-"""Factor on the distance where the log itself names the fault."""
+LEAST_WEIGHT = 0.05
+"""Share of the weight from which on a cause is told."""
+SLOWER = 0.08
+"""A cause must make the machine slower by so much (root mean square of ln) to be one."""
+ALIKE = 0.04
+"""Curves nearer to one another than this, at their best strength, cannot be told apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One table with its healthy prediction."""
+
+    set_up: SetUp
+    table: MeasuredTable
+    rows: tuple[PredictedRow, ...]
+
+    @property
+    def healthy(self) -> dict[int, Row]:
+        """The prediction by size."""
+        return {row.size_bytes: row.predicted for row in self.rows}
+
+    def curve(self, sizes_bytes: Sequence[int]) -> Curve:
+        """Return the error of the healthy prediction at some sizes."""
+        measured, healthy = measured_times(self.rows), self.healthy
+        return Curve(
+            octaves=np.log2(np.array(sizes_bytes, dtype=np.float64)),
+            error=np.array([math.log(measured[s] / healthy[s].time_s) for s in sizes_bytes]),
+            width=np.array([half_width(healthy[s]) for s in sizes_bytes]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A hypothesis that fits."""
+    """A hypothesis with its weight."""
 
     hypothesis: Hypothesis
+    weight: float
+    """Share of the whole weight, those with the same curve included."""
     distance: float
-    floor_s: float
-    """Added to every predicted time."""
+    """Root mean square of ln(measured / predicted), at its best strength."""
+    amplitude: float
+    """The strength that fits best: exponent on the simulated slowdown."""
     said: tuple[str, ...]
     """What the log itself says about it."""
-    predicted: Mapping[int, Row]
     alike: tuple[str, ...] = ()
-    """Names of other hypotheses with the same curve."""
+    """Names of other hypotheses with the same curve, the likeliest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +109,28 @@ class Diagnosis:
     """All hypotheses that were tried, and those that explain."""
 
     healthy_distance: float
+    healthy_weight: float
+    """Share of the weight of a healthy machine that the model predicts badly."""
+    other_weight: float
+    """Share of the weight of a slowdown that no simulated fault describes."""
     explanations: tuple[Explanation, ...]
-    """Best first; empty when no fault fits clearly better than health."""
+    """Likeliest first; empty when health or an unknown cause is likelier than any fault."""
     tried: tuple[tuple[str, float], ...]
-    """(name, distance) of every hypothesis that can be on this set-up, best first."""
+    """(name, log weight over that of health) of every hypothesis that can be on this set-up,
+    likeliest first."""
     refused: tuple[tuple[str, str], ...]
     """(name, reason) of hypotheses that could not be simulated."""
+
+
+@dataclass(slots=True)
+class _Tried:
+    """A hypothesis while it is tried."""
+
+    hypothesis: Hypothesis
+    said: tuple[str, ...]
+    shifts: list[FloatArray]
+    log_weight: float
+    amplitude: float
 
 
 def thin_sizes(sizes_bytes: Sequence[int], most: int = MOST_SIZES) -> list[int]:
@@ -122,85 +161,6 @@ def _even(sizes: Sequence[int], count: int) -> list[int]:
     return [sizes[place] for place in sorted(places)]
 
 
-def distance(measured_s: Mapping[int, float], predicted: Mapping[int, Row]) -> tuple[float, float]:
-    """Return (root mean square of ln(measured / (predicted + floor)), best floor in seconds).
-
-    Examples
-    --------
-    >>> row = Row(collective="all_reduce", algorithm="ring", protocol="Simple", n_channels=1,
-    ...     world_size=2, n_nodes=1, size_bytes=8, count=1, time_s=1e-3, algbw_Bps=1.0,
-    ...     busbw_Bps=1.0)
-    >>> round(distance({8: 1e-3}, {8: row})[0], 6)
-    0.0
-    """
-    sizes = sorted(measured_s)
-    measured = np.array([measured_s[size] for size in sizes])
-    times = np.array([predicted[size].time_s for size in sizes])
-    least = FLOOR_LEAST_SHARE * float(times.min())
-    floors = np.append(np.linspace(least, FLOOR_MOST_S, FLOOR_STEPS), 0.0)
-    logs = np.log(measured[None, :] / (times[None, :] + floors[:, None]))
-    rms = np.sqrt(np.mean(logs**2, axis=1))
-    best = int(np.argmin(rms))
-    return float(rms[best]), float(floors[best])
-
-
-def diagnose(
-    set_up: SetUp,
-    table: MeasuredTable,
-    rows: Sequence[PredictedRow],
-    *,
-    workers: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> Diagnosis:
-    """Simulate every fault that the set-up can have and rank those that explain the rows.
-
-    Parameters
-    ----------
-    set_up
-        The healthy machine.
-    table
-        The measured table.
-    rows
-        Its rows with the healthy prediction, thinned.
-    workers
-        Processes for large clusters; None: one per core, 1: this process only.
-    on_progress
-        Called with (hypotheses done, in all).
-    """
-    measured_s = measured_times(rows)
-    healthy = {row.size_bytes: row.predicted for row in rows}
-    base, _ = distance(measured_s, healthy)
-    sizes = sorted(healthy)
-    context = context_of(set_up.resolve(call_words(table, sizes)), tuple(healthy.values()))
-    tried: list[Explanation] = []
-    refused: list[tuple[str, str]] = []
-    patches = {} if context is None else _patches(set_up, context)
-
-    def take(name: str, found: Explanation | str) -> None:
-        if isinstance(found, str):
-            refused.append((name, found))
-        else:
-            tried.append(found)
-        if on_progress is not None:
-            on_progress(len(tried) + len(refused), len(patches))
-
-    inputs = (set_up, table, measured_s, healthy)
-    count = min(workers or os.cpu_count() or 1, len(patches))
-    if count > 1 and (context is not None and context.n_gpus >= POOL_RANKS):
-        for name, found in _pooled(patches, inputs, count):
-            take(name, found)
-    else:
-        for name, words in patches.items():
-            take(name, _try(name, words, *inputs))
-    tried.sort(key=lambda found: found.distance)
-    return Diagnosis(
-        healthy_distance=base,
-        explanations=tuple(_clear(tried, base, healthy)),
-        tried=tuple((found.hypothesis.name, found.distance) for found in tried),
-        refused=tuple(refused),
-    )
-
-
 def measured_times(rows: Sequence[PredictedRow]) -> dict[int, float]:
     """Return the geometric mean time of each size."""
     logs: dict[int, list[float]] = {}
@@ -209,84 +169,193 @@ def measured_times(rows: Sequence[PredictedRow]) -> dict[int, float]:
     return {size: float(np.exp(np.mean(values))) for size, values in logs.items()}
 
 
-def _patches(set_up: SetUp, context: Context) -> dict[str, Mapping[str, str]]:
-    """Return the patches of the faults that can be on a set-up, by name."""
-    found: dict[str, Mapping[str, str]] = {}
+def diagnose(
+    cases: Sequence[Case],
+    *,
+    workers: int | None = None,
+    clusters: Clusters | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Diagnosis:
+    """Simulate every fault that the set-up can have and weigh those that explain the rows.
+
+    Parameters
+    ----------
+    cases
+        Tables of one machine, in which a fault is the same; their rows thinned.
+    workers
+        Processes; None: one per core where that is faster, 1: this process only.
+    clusters
+        Clusters to use again.
+    on_progress
+        Called with (simulations done, in all).
+    """
+    sizes = [sorted(case.healthy) for case in cases]
+    first = [_even(entry, FIRST_SIZES) for entry in sizes]
+    contexts = [_context(case) for case in cases]
+    patches = _patches(cases, contexts)
+    with Faults(cases, workers=workers, clusters=clusters, on_progress=on_progress) as faults:
+        faults.expect(len(patches) + min(MOST_FULL, len(patches)))
+        answers = faults.ask({name: _asked(words, first) for name, words in patches.items()})
+        refused = [(name, found) for name, found in answers.items() if isinstance(found, str)]
+        tried = _weigh(cases, first, answers)
+        again = _promising(tried)
+        fuller = faults.ask({name: _asked(patches[name], sizes) for name in again})
+    refused += [(name, found) for name, found in fuller.items() if isinstance(found, str)]
+    final = _weigh(cases, sizes, fuller)
+    return _conclude(cases, sizes, final, tried, refused)
+
+
+def _context(case: Case) -> Context | None:
+    resolved = case.set_up.resolve(call_words(case.table, sorted(case.healthy)))
+    return context_of(resolved, tuple(case.healthy.values()), nics_seen=case.set_up.nics_seen)
+
+
+def _asked(words: Sequence[Words | None], sizes: Sequence[Sequence[int]]) -> tuple[Asked, ...]:
+    return tuple(
+        Asked(words=patch, sizes_bytes=tuple(entry))
+        for patch, entry in zip(words, sizes, strict=True)
+    )
+
+
+def _patches(
+    cases: Sequence[Case], contexts: Sequence[Context | None]
+) -> dict[str, list[Words | None]]:
+    """Return the patches of the faults that can be on a set-up, by name and table."""
+    found: dict[str, list[Words | None]] = {}
+    transports = [text for case in cases for text in case.set_up.transports]
     for name, entry in HYPOTHESES.items():
-        if entry.denied and any(re.search(entry.denied, text) for text in set_up.transports):
+        if entry.denied and any(re.search(entry.denied, text) for text in transports):
             continue
-        words = entry.words(context)
-        if words is not None:
+        words = [None if context is None else entry.words(context) for context in contexts]
+        if any(patch is not None for patch in words):
             found[name] = words
     return found
 
 
-def _pooled(
-    patches: Mapping[str, Mapping[str, str]],
-    inputs: tuple[SetUp, MeasuredTable, Mapping[int, float], Mapping[int, Row]],
-    count: int,
-) -> Iterator[tuple[str, Explanation | str]]:
-    """Generate (name, what was found) from several processes, in order of the names."""
-    # Spawned or forked from one thread, as a sweep does: a held lock must not be copied.
-    methods = multiprocessing.get_all_start_methods()
-    alone = threading.active_count() == 1 and "fork" in methods
-    start = multiprocessing.get_context("fork" if alone else "spawn")
-    with ProcessPoolExecutor(max_workers=count, mp_context=start) as pool:
-        waiting = {name: pool.submit(_try, name, words, *inputs) for name, words in patches.items()}
-        for name, future in waiting.items():
-            yield name, future.result()
+def _weigh(
+    cases: Sequence[Case], sizes: Sequence[Sequence[int]], answers: Mapping[str, Answer]
+) -> list[_Tried]:
+    """Return hypotheses with their log weight over that of health, likeliest first."""
+    curves = [case.curve(entry) for case, entry in zip(cases, sizes, strict=True)]
+    base = _healthy(curves)
+    evidence = tuple(dict.fromkeys(text for case in cases for text in case.set_up.evidence))
+    spoken = any(case.set_up.transports for case in cases)
+    found: list[_Tried] = []
+    for name, answer in answers.items():
+        if isinstance(answer, str):
+            continue
+        entry = HYPOTHESES[name]
+        shifts = [
+            np.array([math.log(times[s] / case.healthy[s].time_s) for s in part])
+            for case, part, times in zip(cases, sizes, answer, strict=True)
+        ]
+        fit = best_fit(curves, shifts, entry.spread)
+        said = tuple(text for text in evidence if entry.sign and re.search(entry.sign, text))
+        weight = math.log(entry.prior) + fit.log_evidence
+        if said:
+            weight += SAID
+        elif spoken and entry.spoken:
+            weight += SILENT
+        found.append(_Tried(entry, said, shifts, weight - base, fit.amplitude))
+    return sorted(found, key=lambda entry: -entry.log_weight)
 
 
-def _try(
-    name: str,
-    words: Mapping[str, str],
-    set_up: SetUp,
-    table: MeasuredTable,
-    measured_s: Mapping[int, float],
-    healthy: Mapping[int, Row],
-) -> Explanation | str:
-    """Return a hypothesis with its distance, or why it cannot be simulated."""
-    entry = HYPOTHESES[name]
-    choices = None if entry.seen else healthy
-    sizes = sorted(healthy)
-    try:
-        try:
-            predicted = predict_sizes(set_up, table, sizes, words=words, choices=choices)
-        except RoutingError:
-            # A path that NVLS or a tree needs is gone: rings go through what is left.
-            words = {"collective.algorithm": "ring", **words}
-            predicted = predict_sizes(set_up, table, sizes, words=words)
-    except CollsimError as error:
-        return str(error.problems[0].message)
-    found, floor_s = distance(measured_s, predicted)
-    said = tuple(text for text in set_up.evidence if entry.sign and re.search(entry.sign, text))
-    return Explanation(
-        hypothesis=entry,
-        distance=found * (SAID if said else 1.0),
-        floor_s=floor_s,
-        said=said,
-        predicted=predicted,
+def _healthy(curves: Sequence[Curve]) -> float:
+    return math.log(HEALTHY_PRIOR) + sum(
+        log_evidence(curve.error, curve.covariance()) for curve in curves
     )
 
 
-def _clear(
-    tried: Sequence[Explanation], base: float, healthy: Mapping[int, Row]
+def _promising(tried: Sequence[_Tried]) -> list[str]:
+    """Return the names that are worth all sizes: near the best one, or alike one that is."""
+    if not tried:
+        return []
+    best = tried[0].log_weight
+    kept: list[_Tried] = []
+    for place, entry in enumerate(tried):
+        twin = any(_alike(entry, other) for other in kept)
+        if (
+            twin
+            or place < LEAST_FULL
+            or (len(kept) < MOST_FULL and entry.log_weight > best - HOPELESS)
+        ):
+            kept.append(entry)
+    return [entry.hypothesis.name for entry in kept]
+
+
+def _conclude(
+    cases: Sequence[Case],
+    sizes: Sequence[Sequence[int]],
+    final: Sequence[_Tried],
+    first: Sequence[_Tried],
+    refused: list[tuple[str, str]],
+) -> Diagnosis:
+    curves = [case.curve(entry) for case, entry in zip(cases, sizes, strict=True)]
+    base = _healthy(curves)
+    other = math.log(OTHER_PRIOR) + unexplained(curves, OTHER_SPREAD) - base
+    logs = np.array([0.0, other, *(entry.log_weight for entry in final)])
+    shares = np.exp(logs - logs.max())
+    shares /= shares.sum()
+    done = {entry.hypothesis.name for entry in final}
+    rest = [entry for entry in first if entry.hypothesis.name not in done]
+    return Diagnosis(
+        healthy_distance=_distance(curves, None),
+        healthy_weight=float(shares[0]),
+        other_weight=float(shares[1]),
+        explanations=tuple(_explanations(curves, final, shares[2:])),
+        tried=tuple((entry.hypothesis.name, entry.log_weight) for entry in (*final, *rest)),
+        refused=tuple(refused),
+    )
+
+
+def _explanations(
+    curves: Sequence[Curve], final: Sequence[_Tried], shares: FloatArray
 ) -> list[Explanation]:
-    """Return the hypotheses that explain clearly better than health, equal curves as one."""
-    shown: list[Explanation] = []
-    for found in tried:
-        nearer = found.distance < CLEARLY * base and found.distance < base - CLEARLY_LESS
-        if not nearer or found.distance > EXPLAINS or _alike(found.predicted, healthy):
+    """Return the causes that are told, equal curves as one."""
+    shown: list[tuple[_Tried, Explanation]] = []
+    for entry, share in zip(final, shares, strict=True):
+        if _size(entry) < SLOWER:
             continue
-        for place, other in enumerate(shown):
-            if _alike(found.predicted, other.predicted):
-                shown[place] = replace(other, alike=(*other.alike, found.hypothesis.name))
+        for place, (other, told) in enumerate(shown):
+            if _alike(entry, other):
+                shown[place] = (
+                    other,
+                    replace(
+                        told,
+                        weight=told.weight + float(share),
+                        alike=(*told.alike, entry.hypothesis.name),
+                        said=tuple(dict.fromkeys((*told.said, *entry.said))),
+                    ),
+                )
                 break
         else:
-            shown.append(found)
-    return shown
+            told = Explanation(
+                hypothesis=entry.hypothesis,
+                weight=float(share),
+                distance=_distance(curves, entry),
+                amplitude=entry.amplitude,
+                said=entry.said,
+            )
+            shown.append((entry, told))
+    causes = [found for _, found in shown if found.weight >= LEAST_WEIGHT]
+    return sorted(causes, key=lambda found: -found.weight)
 
 
-def _alike(a: Mapping[int, Row], b: Mapping[int, Row]) -> bool:
-    logs = [np.log(a[size].time_s / b[size].time_s) for size in a]
-    return float(np.sqrt(np.mean(np.square(logs)))) < ALIKE
+def _distance(curves: Sequence[Curve], entry: _Tried | None) -> float:
+    left = [curve.error for curve in curves]
+    if entry is not None:
+        left = [
+            error - entry.amplitude * shift for error, shift in zip(left, entry.shifts, strict=True)
+        ]
+    return float(np.sqrt(np.mean(np.concatenate(left) ** 2)))
+
+
+def _size(entry: _Tried) -> float:
+    """Return how much slower a hypothesis is than health: root mean square of the slow side."""
+    shift = np.maximum(0.0, np.concatenate(entry.shifts)) * entry.amplitude
+    return float(np.sqrt(np.mean(shift**2)))
+
+
+def _alike(a: _Tried, b: _Tried) -> bool:
+    apart = np.concatenate(a.shifts) * a.amplitude - np.concatenate(b.shifts) * b.amplitude
+    return float(np.sqrt(np.mean(apart**2))) < ALIKE

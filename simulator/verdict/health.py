@@ -1,21 +1,28 @@
 """The verdict on a table: healthy, suspicious or sick, by named rules.
 
-For each range of sizes the median of measured over predicted bandwidth is compared with two
-limits.  Large sizes decide alone; small ones need a gross miss, because launch floors of healthy
-machines differ by a factor of three.  A wrong result is sick whatever the speed.
+Each row has a slowness: ln(measured / predicted) over the half width of the prediction's 80 %
+band, so that 1 is the band's slow end.  For each range of sizes the median slowness is compared
+with two limits, which `validation.alarms` derives from the healthy published machines: large
+sizes have narrow limits and decide, small ones need a gross miss.  Two rules need no prediction:
+bandwidth must not fall as messages grow beyond 16 MiB, and a wrong result is sick whatever the
+speed.
 """
 
 from __future__ import annotations
 
+import functools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from importlib import resources
+from typing import Any
 
-from simulator.verdict.bands import RANGES, size_range
+from simulator.base.units import format_size
+from simulator.verdict.bands import LARGE_BYTES, RANGES, size_range
 from simulator.verdict.predict import PredictedRow
 
-__all__ = ["LIMITS", "Finding", "Health", "judge"]
+__all__ = ["Finding", "Health", "Limits", "fall_of", "judge", "limits", "row_word", "together"]
 
 
 class Health(IntEnum):
@@ -26,42 +33,102 @@ class Health(IntEnum):
     SICK = 4
 
 
-LIMITS: dict[str, tuple[float, float]] = {
-    "<1M": (0.25, 0.10),
-    "1M-16M": (0.40, 0.20),
-    ">=16M": (0.65, 0.45),
-}
-"""Range of sizes to (suspicious below, sick below): share of the predicted bandwidth reached."""
-
 TOO_FAST = 1.6
 """Above this share of the prediction the set-up is probably not the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Two limits of one rule."""
+
+    suspicious: float
+    sick: float
+    slower: tuple[tuple[float, float], ...] = ()
+    """(slowness, share of the healthy published tables that are faster), growing."""
+
+    def of(self, slowness: float) -> Health:
+        """Return the verdict on a slowness."""
+        if slowness > self.sick:
+            return Health.SICK
+        return Health.SUSPICIOUS if slowness > self.suspicious else Health.HEALTHY
+
+    def share_faster(self, slowness: float) -> float | None:
+        """Return the share of healthy published tables that are faster, None where unknown."""
+        below = [share for value, share in self.slower if value <= slowness]
+        return below[-1] if below else None
+
+
+@functools.cache
+def limits() -> Mapping[str, Limits]:
+    """Return the limits by range of sizes, and those of ``falls``."""
+    import yaml
+
+    text = (resources.files("simulator.verdict") / "limits.yaml").read_text("utf-8")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return limits_of(yaml.load(text, Loader=loader))
+
+
+def limits_of(document: Mapping[str, Any]) -> dict[str, Limits]:
+    """Return the limits that a document holds."""
+    found = {
+        name: Limits(
+            suspicious=float(entry["suspicious"]),
+            sick=float(entry["sick"]),
+            slower=tuple((float(a), float(b)) for a, b in entry.get("slower", ())),
+        )
+        for name, entry in document["ranges"].items()
+    }
+    falls = document["falls"]
+    return {
+        **found,
+        "falls": Limits(suspicious=float(falls["suspicious"]), sick=float(falls["sick"])),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The verdict on one range of sizes."""
+    """The verdict on one range of sizes, or by one rule."""
 
     name: str
     health: Health
     reached: float
     """Median of measured / predicted bandwidth."""
+    slowness: float
+    """Median of the rows' slowness."""
     n_rows: int
     words: str
 
 
-def judge(rows: Sequence[PredictedRow]) -> tuple[Health, list[Finding]]:
+def judge(
+    rows: Sequence[PredictedRow],
+    *,
+    measured_s: Mapping[int, float] | None = None,
+    rules: Mapping[str, Limits] | None = None,
+) -> tuple[Health, list[Finding]]:
     """Return the verdict and the findings behind it, one a range that has rows.
+
+    Parameters
+    ----------
+    rows
+        With their predictions.
+    measured_s
+        Times of all sizes, also of those that were not predicted; None: those of the rows.
+    rules
+        Other limits than the shipped ones.
 
     Examples
     --------
     >>> judge([])
     (<Health.HEALTHY: 0>, [])
     """
+    found = limits() if rules is None else rules
     findings: list[Finding] = []
     for name in RANGES:
         members = [row for row in rows if size_range(row.size_bytes) == name]
         if members:
-            findings.append(_finding(name, members))
+            findings.append(_finding(name, members, found[name]))
+    times = {row.size_bytes: row.measured_s for row in rows} if measured_s is None else measured_s
+    findings += _falls(times, found["falls"])
     wrong = [row for row in rows if row.wrong]
     if wrong:
         findings.append(
@@ -69,6 +136,7 @@ def judge(rows: Sequence[PredictedRow]) -> tuple[Health, list[Finding]]:
                 name="results",
                 health=Health.SICK,
                 reached=0.0,
+                slowness=0.0,
                 n_rows=len(wrong),
                 words=f"wrong results in {len(wrong)} rows, first in line {wrong[0].line}",
             )
@@ -76,15 +144,98 @@ def judge(rows: Sequence[PredictedRow]) -> tuple[Health, list[Finding]]:
     return max((finding.health for finding in findings), default=Health.HEALTHY), findings
 
 
-def _finding(name: str, rows: Sequence[PredictedRow]) -> Finding:
-    reached = statistics.median(row.ratio for row in rows)
-    suspicious, sick = LIMITS[name]
+def together(judged: Sequence[tuple[Health, Sequence[Finding]]]) -> Health:
+    """Return the verdict on several tables of one machine.
+
+    The mean slowness of each range decides; one table that is worse alone counts one step less,
+    since of many tables some are predicted badly.  Wrong results and falls count as they are.
+    """
+    if len(judged) == 1:
+        return judged[0][0]
+    rules = limits()
     health = Health.HEALTHY
+    for name in RANGES:
+        values = [f.slowness for _, findings in judged for f in findings if f.name == name]
+        if values:
+            health = max(health, rules[name].of(statistics.fmean(values)))
+    certain = [f.health for _, findings in judged for f in findings if f.name not in RANGES]
+    worst = max(entry for entry, _ in judged)
+    lower = Health.SUSPICIOUS if worst is Health.SICK else Health.HEALTHY
+    return max(health, lower, *certain, Health.HEALTHY)
+
+
+def row_word(row: PredictedRow) -> str:
+    """Return the verdict on one size in a word: ``slow`` is outside the 80 % band."""
+    if row.wrong:
+        return "wrong"
+    if row.slowness < -1.0:
+        return "fast"
+    if row.slowness <= 1.0:
+        return "ok"
+    health = limits()[size_range(row.size_bytes)].of(row.slowness)
+    return "slow" if health is Health.HEALTHY else health.name.lower()
+
+
+def fall_of(measured_s: Mapping[int, float]) -> tuple[float, int, int] | None:
+    """Return the greatest fall of bandwidth among large sizes.
+
+    Returns
+    -------
+    tuple or None
+        (bandwidth left, as a share of that at a smaller size; the larger size; the smaller size);
+        None with less than two large sizes.
+
+    Examples
+    --------
+    >>> mib = 1 << 20
+    >>> fall_of({16 * mib: 1e-3, 32 * mib: 2e-3, 64 * mib: 8e-3})
+    (0.5, 67108864, 16777216)
+    """
+    sizes = sorted(size for size in measured_s if size >= LARGE_BYTES)
+    worst: tuple[float, int, int] | None = None
+    best = sizes[0] if sizes else 0
+    for size in sizes[1:]:
+        share = (size / measured_s[size]) / (best / measured_s[best])
+        if worst is None or share < worst[0]:
+            worst = (share, size, best)
+        if share > 1.0:
+            best = size
+    return worst
+
+
+def _falls(measured_s: Mapping[int, float], rule: Limits) -> list[Finding]:
+    fall = fall_of(measured_s)
+    if fall is None or fall[0] >= rule.suspicious:
+        return []
+    share, size, before = fall
+    return [
+        Finding(
+            name="falls",
+            health=Health.SICK if share < rule.sick else Health.SUSPICIOUS,
+            reached=share,
+            slowness=0.0,
+            n_rows=1,
+            words=f"{format_size(size)} has {100 * share:.0f} % of the bandwidth of "
+            f"{format_size(before)}: unsteady or congested",
+        )
+    ]
+
+
+def _finding(name: str, rows: Sequence[PredictedRow], rule: Limits) -> Finding:
+    reached = statistics.median(row.ratio for row in rows)
+    slowness = statistics.median(row.slowness for row in rows)
+    health = rule.of(slowness)
     words = f"{100 * reached:.0f} % of the predicted bandwidth"
-    if reached < sick:
-        health, words = Health.SICK, f"{words}, below {100 * sick:.0f} %"
-    elif reached < suspicious:
-        health, words = Health.SUSPICIOUS, f"{words}, below {100 * suspicious:.0f} %"
-    elif reached > TOO_FAST:
+    faster = rule.share_faster(slowness)
+    if health is not Health.HEALTHY and faster is not None:
+        words += f"; {100 * faster:.0f} % of healthy machines reach more"
+    elif reached > TOO_FAST and slowness < -1.0:
         words += ": faster than this set-up allows; is it the right one?"
-    return Finding(name=name, health=health, reached=reached, n_rows=len(rows), words=words)
+    return Finding(
+        name=name,
+        health=health,
+        reached=reached,
+        slowness=slowness,
+        n_rows=len(rows),
+        words=words,
+    )

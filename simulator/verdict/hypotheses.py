@@ -11,27 +11,19 @@ whose curves are equal are reported together.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
-from simulator.base.units import exact_rate
-from simulator.fabric.model import NodeTemplate
-from simulator.results.model import Row
-from simulator.scenario.nodes import gpu_count, node_template
-from simulator.scenario.resolved import Resolved
+from simulator.base.units import exact_rate, exact_time
+from simulator.verdict.fault import (
+    HYPOTHESES,
+    Context,
+    Hypothesis,
+    Words,
+    context_of,
+    hypothesis,
+    slowed,
+)
 
 __all__ = ["HYPOTHESES", "Context", "Hypothesis", "context_of"]
 
-Words = Mapping[str, str]
-
-_NIC_WORDS = {
-    "infiniband": "ib",
-    "roce": "roce",
-    "ethernet": "eth",
-    "slingshot": "ss",
-    "efa": "efa",
-}
 SOCKET_BPS = 5e9
 """Most that sockets move through one NIC: a few threads that copy between kernel and user memory
 (NCCL 2.27 src/transport/net_socket.cc: at most 16 threads; measured 1 to 6 GB/s a NIC)."""
@@ -40,114 +32,10 @@ SOCKET_LATENCY = "20 us"
 ``ping`` on such networks."""
 FEW_CHANNELS = 2
 COLLIDING_FLOWS = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What a patch may ask about the set-up."""
-
-    preset: str
-    template: NodeTemplate
-    nodes: int
-    gpus_per_node: int
-    collective: str
-    healthy: tuple[Row, ...]
-
-    @property
-    def n_nics(self) -> int:
-        """Network ports of a node."""
-        return sum(vertex.kind == "nic" for vertex in self.template.vertices)
-
-    @property
-    def n_gpus(self) -> int:
-        """GPUs of the cluster."""
-        return self.nodes * self.gpus_per_node
-
-    @property
-    def scale_up(self) -> bool:
-        """True when the GPUs of a node are joined by NVLink or xGMI."""
-        return any(link.kind in ("nvlink", "xgmi") for link in self.template.links)
-
-    @property
-    def networked(self) -> bool:
-        """True when traffic leaves the node through NICs."""
-        return self.nodes > 1 and self.n_nics > 0
-
-    def pcie(self, *kinds: str) -> list[str]:
-        """Return globs of the node's PCIe links that touch a kind of vertex (none: all)."""
-        found: dict[str, None] = {}
-        for link in self.template.links:
-            ends = [re.sub(r"\d+$", "", end) for end in (link.a, link.b)]
-            if link.kind == "pcie" and (not kinds or set(ends) & set(kinds)):
-                found[f"node*.{ends[0]}*<->node*.{ends[1]}*"] = None
-        return list(found)
-
-    def with_nics(self, count: int, rate_Bps: float, kind: str | None = None) -> str:
-        """Return the preset with other network ports."""
-        word = _NIC_WORDS[kind or self.template.nic_kind or "ethernet"]
-        return f"{self.preset}+{count}x{word}{max(1, round(rate_Bps * 8e-9))}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hypothesis:
-    """A fault, what to look at, and its patch."""
-
-    name: str
-    cause: str
-    """In plain words."""
-    look: str
-    """What to check or try on the machine."""
-    seen: bool
-    """The library knows it and chooses accordingly."""
-    sign: str
-    """Pattern of what a log may say about it; empty: nothing."""
-    denied: str
-    """Pattern of a transport in NCCL's messages that rules it out; empty: none."""
-    words: Callable[[Context], Words | None]
-    """The patch; None where the fault cannot be on this set-up."""
-
-
-HYPOTHESES: dict[str, Hypothesis] = {}
-
-
-def hypothesis(
-    name: str, *, cause: str, look: str, seen: bool, sign: str = "", denied: str = ""
-) -> Callable[[Callable[[Context], Words | None]], Callable[[Context], Words | None]]:
-    """Register the decorated patch under a name."""
-
-    def register(words: Callable[[Context], Words | None]) -> Callable[[Context], Words | None]:
-        if name in HYPOTHESES:
-            raise ValueError(f"two hypotheses are called {name!r}")
-        HYPOTHESES[name] = Hypothesis(
-            name=name, cause=cause, look=look, seen=seen, sign=sign, denied=denied, words=words
-        )
-        return words
-
-    return register
-
-
-def context_of(resolved: Resolved, healthy: tuple[Row, ...]) -> Context | None:
-    """Return the context of a cluster of one kind of node; None for any other."""
-    groups = resolved.node_groups
-    if len(groups) != 1:
-        return None
-    group = groups[0]
-    template = node_template(group.node)
-    return Context(
-        preset=group.node.preset,
-        template=template,
-        nodes=group.nodes,
-        gpus_per_node=group.gpus_per_node or gpu_count(template),
-        collective=healthy[0].collective,
-        healthy=healthy,
-    )
-
-
-def _slow(globs: list[str], factor: float) -> Words | None:
-    if not globs:
-        return None
-    entries = ", ".join(f'{{link: "{glob}", factor: {factor:g}}}' for glob in globs)
-    return {"perturb.links": f"[{entries}]"}
+SLOW_LAUNCH = 3.0
+"""Factor on the launch time of a process that is held up."""
+SLOW_MEMORY = 0.25
+"""Share of PCIe's bandwidth that is left where host memory cannot be pinned or is remote."""
 
 
 # -- the path between GPU and network -----------------------------------------------------------
@@ -157,7 +45,11 @@ def _slow(globs: list[str], factor: float) -> Words | None:
     "gpudirect_off",
     cause="GPUDirect RDMA is off: the network goes through host memory",
     look="nvidia-peermem or dmabuf loaded? NCCL_DEBUG=INFO must say GDRDMA; NCCL_NET_GDR_LEVEL",
+    tell="NCCL_DEBUG=INFO: no connection ends in GDRDMA; lsmod | grep nvidia_peermem: nothing",
     seen=True,
+    prior=3,
+    spread=0.15,
+    spoken=True,
     sign=r"GDRDMA|GPUDirect|NET_GDR",
     denied=r"GDRDMA",
 )
@@ -170,7 +62,10 @@ def _gpudirect_off(context: Context) -> Words | None:
     "acs",
     cause="ACS is on: PCIe peer-to-peer is sent up through the root complex",
     look="lspci -vvv | grep ACSCtl must show SrcValid- on PCIe switches; turn ACS off in the BIOS",
+    tell="lspci -vvv | grep ACSCtl: SrcValid+ on a PCIe switch, though NCCL reports GDRDMA or P2P",
     seen=False,
+    prior=1.5,
+    spread=0.2,
 )
 def _acs(context: Context) -> Words | None:
     switched = any(vertex.kind == "pcie_switch" for vertex in context.template.vertices)
@@ -188,11 +83,14 @@ def _acs(context: Context) -> Words | None:
     "one_nic",
     cause="one NIC of the node's many is used",
     look="NCCL_IB_HCA; are all ports up (ibstat, rdma link)? NCCL_DEBUG=INFO lists those in use",
+    tell="NCCL_DEBUG=INFO: `NET/IB : Using` lists one device",
     seen=True,
-    sign=r"IB_HCA",
+    prior=2,
+    spread=0.1,
+    sign=r"IB_HCA|lists \d+ network device",
 )
 def _one_nic(context: Context) -> Words | None:
-    if not context.networked or context.n_nics < 2:
+    if not context.networked or context.n_nics < 2 or not context.may_use(1):
         return None
     return {"node.preset": context.with_nics(1, context.template.nic_rate_Bps)}
 
@@ -201,11 +99,14 @@ def _one_nic(context: Context) -> Words | None:
     "half_nics",
     cause="half of the node's NICs are used",
     look="NCCL_IB_HCA; are all ports up? is each GPU next to a NIC (nvidia-smi topo -m)?",
+    tell="NCCL_DEBUG=INFO: `NET/IB : Using` lists half of the devices",
     seen=True,
-    sign=r"IB_HCA",
+    prior=1,
+    spread=0.1,
+    sign=r"IB_HCA|lists \d+ network device",
 )
 def _half_nics(context: Context) -> Words | None:
-    if not context.networked or context.n_nics < 4:
+    if not context.networked or context.n_nics < 4 or not context.may_use(context.n_nics // 2):
         return None
     return {"node.preset": context.with_nics(context.n_nics // 2, context.template.nic_rate_Bps)}
 
@@ -214,7 +115,10 @@ def _half_nics(context: Context) -> Words | None:
     "nic_shared",
     cause="every NIC has half its rate: shared with other traffic, or ports at half speed",
     look="other jobs or storage on these ports? ibstat Rate; link width and speed",
+    tell="ib_write_bw on every port at once between idle nodes: all ports are slow alike",
     seen=False,
+    prior=1.5,
+    spread=0.4,
 )
 def _nic_shared(context: Context) -> Words | None:
     if not context.networked:
@@ -226,7 +130,10 @@ def _nic_shared(context: Context) -> Words | None:
     "cross_socket_nic",
     cause="GPUs use NICs of the other socket: through the link between sockets, without GPUDirect",
     look="nvidia-smi topo -m: SYS between GPU and NIC; CPU and NIC affinity of the virtual machine",
+    tell="nvidia-smi topo -m: SYS between each GPU and its NIC",
     seen=True,
+    prior=0.5,
+    spread=0.3,
     sign=r"CROSS_NIC|TOPO_FILE",
     denied=r"GDRDMA",
 )
@@ -251,7 +158,11 @@ def _cross_socket_nic(context: Context) -> Words | None:
     "tcp",
     cause="TCP sockets instead of verbs, on all NICs",
     look="NCCL_DEBUG=INFO says NET/Socket; NCCL_IB_DISABLE, network plugin, RDMA in the container",
+    tell="NCCL_DEBUG=INFO: `Using network Socket`",
     seen=True,
+    prior=2,
+    spread=0.4,
+    spoken=True,
     sign=r"NET/Socket|IB_DISABLE|NCCL_NET=",
     denied=r"NET/(?!Socket)",
 )
@@ -263,7 +174,11 @@ def _tcp(context: Context) -> Words | None:
     "tcp_one_nic",
     cause="TCP sockets instead of verbs, on one interface",
     look="NCCL_DEBUG=INFO says NET/Socket; NCCL_IB_DISABLE, NCCL_SOCKET_IFNAME, network plugin",
+    tell="NCCL_DEBUG=INFO: `Using network Socket` and one interface",
     seen=True,
+    prior=2,
+    spread=0.4,
+    spoken=True,
     sign=r"NET/Socket|IB_DISABLE|NCCL_NET=",
     denied=r"NET/(?!Socket)",
 )
@@ -288,11 +203,14 @@ def _sockets(context: Context, count: int) -> Words | None:
     "queue pair)",
     look="ib_write_bw on every port; perfquery errors; NCCL_IB_QPS_PER_CONNECTION=4, another ECMP "
     "hash",
+    tell="ib_write_bw port by port: one port is slow, though nothing else runs",
     seen=False,
+    prior=1.5,
+    spread=0.4,
     sign=r"QPS_PER_CONNECTION=1\b",
 )
 def _slow_nic(context: Context) -> Words | None:
-    return _slow(["node0.nic0<->*"], 0.5) if context.networked else None
+    return slowed(["node0.nic0<->*"], 0.5) if context.networked else None
 
 
 @hypothesis(
@@ -300,13 +218,17 @@ def _slow_nic(context: Context) -> Words | None:
     cause="several flows share one uplink: ECMP collision with one queue pair per connection",
     look="NCCL_IB_QPS_PER_CONNECTION=4 with NCCL_IB_SPLIT_DATA_ON_QPS=1; adaptive routing; the "
     "switches' hash",
+    tell="ib_write_bw: each port alone is fast, all at once are slow; "
+    "NCCL_IB_QPS_PER_CONNECTION=4 changes the number",
     seen=False,
+    prior=1,
+    spread=0.4,
     sign=r"QPS_PER_CONNECTION=1\b",
 )
 def _ecmp_collision(context: Context) -> Words | None:
     if not context.networked or context.nodes < 3:
         return None
-    return _slow(["node0.nic0<->*"], 1.0 / COLLIDING_FLOWS)
+    return slowed(["node0.nic0<->*"], 1.0 / COLLIDING_FLOWS)
 
 
 # -- inside the node ----------------------------------------------------------------------------
@@ -316,7 +238,11 @@ def _ecmp_collision(context: Context) -> Words | None:
     "p2p_off",
     cause="GPU peer-to-peer is off: through shared host memory",
     look="NCCL_P2P_DISABLE; nvidia-smi topo -p2p r; IOMMU, ACS, container without IPC",
+    tell="NCCL_DEBUG=INFO: `via SHM` between GPUs of a node; nvidia-smi topo -p2p r: not OK",
     seen=True,
+    prior=3,
+    spread=0.25,
+    spoken=True,
     sign=r"P2P_DISABLE|P2P_LEVEL|SHM",
     denied=r"^P2P",
 )
@@ -326,23 +252,53 @@ def _p2p_off(context: Context) -> Words | None:
 
 
 @hypothesis(
+    "slow_host_memory",
+    cause="GPUs talk through host memory, and that is slow: a virtual machine or container, memory "
+    "of the other socket, or IOMMU translation",
+    look="bare metal or large pages and pinned cores for the guest; docker --shm-size, --ipc=host "
+    "and --ulimit memlock=-1; iommu=pt; numactl",
+    tell="nvbandwidth -t host_to_device_memcpy_ce and device_to_host_memcpy_ce: far below the "
+    "slot's rate",
+    seen=True,
+    prior=1.0,
+    spread=0.6,
+    sign=r"SHM|P2P_DISABLE",
+    denied=r"^P2P",
+)
+def _slow_host_memory(context: Context) -> Words | None:
+    if context.scale_up or context.gpus_per_node < 2:
+        return None
+    words = dict(slowed(context.pcie("gpu"), SLOW_MEMORY) or {})
+    if context.template.p2p:
+        words["routing.p2p"] = "off"
+    return words or None
+
+
+@hypothesis(
     "pcie_half_width",
     cause="the GPUs' PCIe slots run at half width or one generation down",
     look="nvidia-smi -q -d PCIE under load: link width and generation; lspci LnkSta; riser, BIOS",
+    tell="nvidia-smi --query-gpu=pcie.link.width.current,pcie.link.gen.current --format=csv "
+    "under load",
     seen=False,
+    prior=2,
+    spread=0.5,
 )
 def _pcie_half_width(context: Context) -> Words | None:
-    return _slow(context.pcie("gpu"), 0.5) if _pcie_matters(context) else None
+    return slowed(context.pcie("gpu"), 0.5) if _pcie_matters(context) else None
 
 
 @hypothesis(
     "pcie_generation",
     cause="all PCIe of the node is one generation down: GPUs, NICs and switches",
     look="lspci -vv: LnkSta against LnkCap on GPUs, NICs and switches; the BIOS's PCIe speed",
+    tell="lspci -vv: LnkSta says `downgraded` on switches and NICs too",
     seen=False,
+    prior=0.7,
+    spread=0.4,
 )
 def _pcie_generation(context: Context) -> Words | None:
-    return _slow(context.pcie(), 0.5) if _pcie_matters(context) else None
+    return slowed(context.pcie(), 0.5) if _pcie_matters(context) else None
 
 
 def _pcie_matters(context: Context) -> bool:
@@ -354,10 +310,47 @@ def _pcie_matters(context: Context) -> bool:
     "slow_gpu",
     cause="one GPU is slow: half the bandwidth on all of its links",
     look="nvidia-smi nvlink -s and -e; clocks and throttling; run pairs of GPUs to find it",
+    tell="nvbandwidth -t device_to_device_memcpy_read_ce: one row and column of the matrix is low",
     seen=False,
+    prior=1,
+    spread=0.5,
 )
 def _slow_gpu(context: Context) -> Words | None:
-    return _slow(["node0.gpu0<->*"], 0.5) if context.gpus_per_node > 1 else None
+    return slowed(["node0.gpu0<->*"], 0.5) if context.gpus_per_node > 1 else None
+
+
+# -- time before the data -----------------------------------------------------------------------
+
+
+@hypothesis(
+    "slow_start",
+    cause="every call starts late: the processes that launch them are held up",
+    look="CPU clock and power saving, processes bound to cores near their GPU, too few cores for "
+    "the container, profilers, NCCL_DEBUG_SUBSYS=ALL; one process for many GPUs (-g)",
+    tell="the same test with -G 20 (CUDA graphs): small sizes become as expected",
+    seen=False,
+    prior=1.5,
+    spread=0.5,
+)
+def _slow_start(context: Context) -> Words | None:
+    if context.launch_s <= 0:
+        return None
+    return {"costs.overrides": f"{{launch.time: {exact_time(SLOW_LAUNCH * context.launch_s)}}}"}
+
+
+@hypothesis(
+    "network_latency",
+    cause="messages through the network are late: adapters that gather them, power saving, a long "
+    "or busy way",
+    look="ib_write_lat; interrupt moderation and PCIe power saving (ASPM); PFC and ECN counters of "
+    "switches",
+    tell="ib_write_lat between two nodes: far above 5 us",
+    seen=False,
+    prior=1.0,
+    spread=0.6,
+)
+def _network_latency(context: Context) -> Words | None:
+    return {"node.nic_latency": SOCKET_LATENCY} if context.networked else None
 
 
 # -- what the library was told ------------------------------------------------------------------
@@ -367,7 +360,11 @@ def _slow_gpu(context: Context) -> Words | None:
     "forced_ring",
     cause="ring is forced, or NVLS, tree and CollNet are switched off",
     look="NCCL_ALGO, NCCL_NVLS_ENABLE, nccl.conf; fabric manager and NVLink SHARP (NVLS)",
+    tell="env | grep NCCL on every rank; NCCL_DEBUG=INFO: `NCCL_ALGO set by environment`",
     seen=True,
+    prior=0.5,
+    spread=0.1,
+    spoken=True,
     sign=r"NCCL_ALGO=\W*[Rr]ing|NVLS_ENABLE=0",
 )
 def _forced_ring(context: Context) -> Words | None:
@@ -378,7 +375,11 @@ def _forced_ring(context: Context) -> Words | None:
     "forced_tree",
     cause="tree is forced",
     look="NCCL_ALGO in the environment and in nccl.conf",
+    tell="env | grep NCCL on every rank; NCCL_DEBUG=INFO: `NCCL_ALGO set by environment`",
     seen=True,
+    prior=0.5,
+    spread=0.1,
+    spoken=True,
     sign=r"NCCL_ALGO=\W*[Tt]ree",
 )
 def _forced_tree(context: Context) -> Words | None:
@@ -397,7 +398,11 @@ def _forced(context: Context, algorithm: str) -> Words | None:
     "ll_only",
     cause="protocol LL is forced: half of every message is flags",
     look="NCCL_PROTO in the environment and in nccl.conf",
+    tell="env | grep NCCL on every rank; NCCL_DEBUG=INFO: `NCCL_PROTO set by environment`",
     seen=True,
+    prior=0.4,
+    spread=0.1,
+    spoken=True,
     sign=r"NCCL_PROTO=\W*LL\b",
 )
 def _ll_only(context: Context) -> Words | None:
@@ -410,7 +415,11 @@ def _ll_only(context: Context) -> Words | None:
     "few_channels",
     cause=f"few channels ({FEW_CHANNELS}): too few blocks of the GPU copy",
     look="NCCL_MAX_NCHANNELS, NCCL_MAX_CTAS; which GPUs and links NCCL_DEBUG=INFO lists",
+    tell="NCCL_DEBUG=INFO: `coll channels` with a small number",
     seen=True,
+    prior=0.5,
+    spread=0.5,
+    spoken=True,
     sign=r"MAX_NCHANNELS|MAX_CTAS",
 )
 def _few_channels(context: Context) -> Words | None:

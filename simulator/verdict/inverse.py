@@ -1,7 +1,7 @@
 """The inverse question: which bandwidth or latency of one class of links explains the numbers.
 
 One factor on the bandwidth (or on the latency) of all links of a class is varied on a logarithmic
-scale, with the healthy choice of algorithm kept, until the distance of `simulator.verdict.diagnose`
+scale, with the healthy choice of algorithm kept, until the distance of `simulator.verdict.evidence`
 is least.  The range in which the distance stays within 10 % of the least one says how well the
 numbers determine it: a range up to an end of the search means that the class does not bind.
 """
@@ -16,8 +16,9 @@ from simulator.base.errors import CollsimError, ScenarioError, unknown_name
 from simulator.base.units import exact_rate, exact_time
 from simulator.importers import MeasuredTable
 from simulator.scenario.nodes import node_template
-from simulator.verdict.diagnose import distance, measured_times
-from simulator.verdict.predict import PredictedRow, predict_sizes
+from simulator.verdict.diagnose import measured_times
+from simulator.verdict.evidence import distance
+from simulator.verdict.predict import Clusters, PredictedRow, predict_sizes
 from simulator.verdict.setup import SetUp, call_words
 
 __all__ = ["CLASSES", "Inverse", "solve"]
@@ -101,15 +102,18 @@ def solve(set_up: SetUp, table: MeasuredTable, rows: Sequence[PredictedRow], nam
     sizes = sorted(healthy)
     preset = _preset_value(set_up, table, name, sizes)
     seen: dict[float, float] = {}
+    clusters = Clusters()
 
     def miss(log_factor: float) -> float:
         if log_factor not in seen:
             words = _words(name, preset * math.exp(log_factor))
             try:
-                found = predict_sizes(set_up, table, sizes, words=words, choices=healthy)
+                found = predict_sizes(
+                    set_up, table, sizes, words=words, choices=healthy, clusters=clusters
+                )
             except CollsimError:
                 return math.inf
-            seen[log_factor] = distance(measured_s, found)[0]
+            seen[log_factor] = distance(measured_s, found)
         return seen[log_factor]
 
     ends = (LEAST_LATENCY, MOST_LATENCY) if name == "latency" else (LEAST_FACTOR, MOST_FACTOR)
@@ -130,7 +134,7 @@ def solve(set_up: SetUp, table: MeasuredTable, rows: Sequence[PredictedRow], nam
         most=preset * math.exp(most),
         preset=preset,
         distance=seen[best],
-        preset_distance=distance(measured_s, healthy)[0],
+        preset_distance=distance(measured_s, healthy),
         bounded=within[0] > low and within[-1] < high,
     )
 

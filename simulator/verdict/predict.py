@@ -8,15 +8,53 @@ from dataclasses import dataclass, replace
 
 import simulator.verdict.bands as bands
 from simulator.base.errors import CollsimError, Problem
+from simulator.compose.build import build_cluster
+from simulator.compose.cluster import Cluster
 from simulator.compose.run import run_resolved
 from simulator.importers import MeasuredTable, bus_factor
 from simulator.results.model import Row
 from simulator.scenario.resolved import Resolved
 from simulator.verdict.setup import SetUp, call_words
 
-__all__ = ["PredictedRow", "predict_rows", "predict_sizes", "uses_in_place"]
+__all__ = ["Clusters", "PredictedRow", "predict_rows", "predict_sizes", "uses_in_place"]
 
 OnProgress = Callable[[int, int], None]
+
+
+class Clusters:
+    """Clusters that were built before, by what they are built from.
+
+    Routes and graphs of a cluster take longer than one call on it; faults of links, algorithms
+    and protocols leave it as it is.
+    """
+
+    MOST = 6
+    """Clusters kept."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, Cluster] = {}
+
+    def of(self, resolved: Resolved) -> Cluster:
+        """Return the cluster of a scenario."""
+        parts = (
+            resolved.node_groups,
+            resolved.topology,
+            resolved.fabric,
+            resolved.routing,
+            resolved.costs,
+            resolved.env,
+        )
+        key = repr(parts)
+        if key not in self._built:
+            try:
+                built = build_cluster(resolved)
+            except CollsimError as error:
+                raise resolved.located(error) from error
+            if len(self._built) >= self.MOST:
+                # The first one stays: it is the healthy machine, on which most faults lie.
+                del self._built[list(self._built)[1]]
+            self._built[key] = built
+        return self._built[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +93,11 @@ class PredictedRow:
         return self.size_bytes / self.measured_s * scale
 
     @property
+    def slowness(self) -> float:
+        """ln(measured / predicted) over the half width of the 80 % band: 1 is its slow end."""
+        return -math.log(self.ratio) / bands.half_width(self.predicted)
+
+    @property
     def percent_reached(self) -> float:
         """Measured bandwidth as a percentage of the predicted one."""
         return 100.0 * self.ratio
@@ -76,6 +119,7 @@ def predict_rows(
     *,
     sizes_bytes: Iterable[int] | None = None,
     in_place: bool | None = None,
+    clusters: Clusters | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[PredictedRow]:
     """Return the table's usable rows with their predictions, in the log's order.
@@ -90,6 +134,8 @@ def predict_rows(
         Only rows of these sizes; None: all.
     in_place
         Which column; None: out-of-place, in-place where that is missing (row by row).
+    clusters
+        Clusters to use again.
     on_progress
         Called with (sizes done, sizes in all).
 
@@ -118,7 +164,7 @@ def predict_rows(
             )
         )
     sizes = sorted({size for _, size, _, _, _ in chosen})
-    predicted = predict_sizes(set_up, table, sizes, on_progress=on_progress)
+    predicted = predict_sizes(set_up, table, sizes, clusters=clusters, on_progress=on_progress)
     return [
         PredictedRow(
             line=line, measured_s=time_s, in_place=half, wrong=wrong, predicted=predicted[size]
@@ -134,6 +180,7 @@ def predict_sizes(
     *,
     words: Mapping[str, str] | None = None,
     choices: Mapping[int, Row] | None = None,
+    clusters: Clusters | None = None,
     on_progress: OnProgress | None = None,
 ) -> dict[int, Row]:
     """Return the predictions of a table's call at some sizes.
@@ -149,12 +196,16 @@ def predict_sizes(
     choices
         Rows whose algorithm, protocol and channels are kept: for a fault that the library does
         not know of when it chooses.
+    clusters
+        Clusters to use again.
     on_progress
         As `predict_rows`.
     """
     resolved = set_up.resolve({**call_words(table, sizes_bytes), **(words or {})})
+    cluster = (clusters or Clusters()).of(resolved)
     if choices is None:
-        return {row.size_bytes: row for row in run_resolved(resolved, on_progress=on_progress).rows}
+        made = run_resolved(resolved, cluster=cluster, on_progress=on_progress)
+        return {row.size_bytes: row for row in made.rows}
     found: dict[int, Row] = {}
     for (algorithm, protocol, channels), members in _by_choice(sizes_bytes, choices).items():
         spec = resolved.collective
@@ -170,7 +221,7 @@ def predict_sizes(
                 channels=channels,
             ),
         )
-        found |= {row.size_bytes: row for row in run_resolved(fixed).rows}
+        found |= {row.size_bytes: row for row in run_resolved(fixed, cluster=cluster).rows}
     return found
 
 
@@ -182,8 +233,3 @@ def _by_choice(
         row = choices[size]
         groups.setdefault((row.algorithm, row.protocol, row.n_channels), []).append(size)
     return groups
-
-
-def log_ratio(row: PredictedRow) -> float:
-    """Return ln(measured / predicted): positive when the machine is slower than predicted."""
-    return math.log(row.measured_s / row.predicted.time_s)

@@ -14,7 +14,9 @@ from simulator.base.units import format_size, format_time
 from simulator.importers import MeasuredTable
 from simulator.results.files import plain
 from simulator.results.layout import Column, Table
-from simulator.verdict.check import Check
+from simulator.verdict.check import Check, Machine
+from simulator.verdict.diagnose import Diagnosis
+from simulator.verdict.health import row_word
 from simulator.verdict.predict import PredictedRow
 from simulator.verdict.setup import SetUp
 from simulator.verdict.statistics import Errors, errors_by_range
@@ -24,11 +26,11 @@ __all__ = [
     "Comparison",
     "bandwidth",
     "check_table_text",
-    "checks_json",
     "comparison_csv",
     "comparison_json",
     "comparison_table",
     "errors_table",
+    "machines_json",
 ]
 
 SCHEMA_VERSION = 1
@@ -220,21 +222,20 @@ def comparison_json(comparisons: Iterable[Comparison], warnings: Sequence[Proble
 
 
 def check_table_text(check: Check) -> Table:
-    """Return one line a size: measured, expected range, percent of the prediction reached."""
+    """Return one line a size: measured, expected range, percent reached, verdict."""
     columns = (
         Column(title="size", style="cyan"),
-        Column(title="measured"),
+        Column(title="time"),
         Column(title="expected", right=False),
         Column(title="busbw", style="bold green"),
         Column(title="expected", right=False),
         Column(title="reached", style="yellow"),
-        Column(title="", right=False),
+        Column(title="verdict", right=False),
     )
     lines: list[tuple[str, ...]] = []
     for row in check.rows:
         least_s, most_s = row.expected_s
         scale = row.predicted.busbw_Bps * row.predicted.time_s
-        mark = "slow" if row.measured_s > most_s else "fast" if row.measured_s < least_s else ""
         lines.append(
             (
                 format_size(row.size_bytes) + ("*" if row.in_place else ""),
@@ -243,66 +244,87 @@ def check_table_text(check: Check) -> Table:
                 bandwidth(row.measured_busbw_Bps),
                 f"{bandwidth(scale / most_s)} to {bandwidth(scale / least_s)}",
                 f"{row.percent_reached:.0f} %",
-                "wrong" if row.wrong else mark,
+                row_word(row),
             )
         )
-    first = check.rows[0].predicted
-    return Table(
-        columns=columns,
-        rows=tuple(lines),
-        title=f"{first.collective} on {first.world_size} GPUs: {check.set_up.title}",
-        remarks=("busbw in GB/s; reached: share of the predicted bandwidth",),
-    )
+    remarks = ["busbw in GB/s; reached: share of the predicted bandwidth; expected: 80 % of"]
+    remarks.append("healthy machines, slow ones are below it")
+    if any(row.in_place for row in check.rows):
+        remarks.append("*: in-place time, the out-of-place one is missing")
+    return Table(columns=columns, rows=tuple(lines), title=check.title, remarks=tuple(remarks))
 
 
-def checks_json(checks: Iterable[Check]) -> str:
+def machines_json(machines: Sequence[Machine]) -> str:
     """Return verdicts, findings, rows and causes as JSON."""
+    worst = max(machine.health for machine in machines)
     document = {
         "schema_version": SCHEMA_VERSION,
-        "checks": [
+        "health": worst.name.lower(),
+        "exit_code": int(worst),
+        "machines": [
             {
-                "file": check.table.source,
-                "collective": check.table.collective,
-                "health": check.health.name.lower(),
-                "exit_code": int(check.health),
-                "set_up": dict(check.set_up.words),
-                "scenario": check.set_up.file,
-                "reasons": check.set_up.reasons,
-                "evidence": check.set_up.evidence,
-                "binding_link": check.binding,
-                "findings": [
-                    {
-                        "sizes": finding.name,
-                        "health": finding.health.name.lower(),
-                        "reached": finding.reached,
-                        "words": finding.words,
-                    }
-                    for finding in check.findings
-                ],
-                "rows": _records(
-                    Comparison(
-                        file=check.table.source,
-                        table=check.table,
-                        set_up=check.set_up,
-                        rows=check.rows,
-                    )
-                ),
-                "healthy_distance": check.diagnosis and check.diagnosis.healthy_distance,
-                "causes": [
-                    {
-                        "name": found.hypothesis.name,
-                        "cause": found.hypothesis.cause,
-                        "look": found.hypothesis.look,
-                        "distance": found.distance,
-                        "floor_us": found.floor_s * 1e6,
-                        "said": found.said,
-                        "alike": found.alike,
-                    }
-                    for found in (check.diagnosis.explanations if check.diagnosis else ())
-                ],
-                "tried": dict(check.diagnosis.tried) if check.diagnosis else {},
+                "health": machine.health.name.lower(),
+                "exit_code": int(machine.health),
+                "tables": [_check_record(check) for check in machine.checks],
+                **_diagnosis_record(machine.diagnosis),
             }
-            for check in checks
+            for machine in machines
         ],
     }
     return json.dumps(plain(document), indent=2) + "\n"
+
+
+def _check_record(check: Check) -> dict[str, Any]:
+    rows = Comparison(
+        file=check.table.source, table=check.table, set_up=check.set_up, rows=check.rows
+    )
+    return {
+        "file": check.table.source,
+        "collective": check.table.collective,
+        "health": check.health.name.lower(),
+        "set_up": dict(check.set_up.words),
+        "scenario": check.set_up.file,
+        "reasons": check.set_up.reasons,
+        "evidence": check.set_up.evidence,
+        "binding_link": check.binding,
+        "findings": [
+            {
+                "sizes": finding.name,
+                "health": finding.health.name.lower(),
+                "reached": finding.reached,
+                "slowness": finding.slowness,
+                "words": finding.words,
+            }
+            for finding in check.findings
+        ],
+        "rows": [
+            {**record, "slowness": row.slowness, "verdict": row_word(row)}
+            for record, row in zip(_records(rows), check.rows, strict=True)
+        ],
+    }
+
+
+def _diagnosis_record(diagnosis: Diagnosis | None) -> dict[str, Any]:
+    if diagnosis is None:
+        return {"causes": []}
+    return {
+        "causes": [
+            {
+                "name": found.hypothesis.name,
+                "weight": found.weight,
+                "cause": found.hypothesis.cause,
+                "look": found.hypothesis.look,
+                "test": found.hypothesis.tell,
+                "distance": found.distance,
+                "strength": found.amplitude,
+                "said": found.said,
+                "alike": found.alike,
+            }
+            for found in diagnosis.explanations
+        ],
+        "healthy_distance": diagnosis.healthy_distance,
+        "healthy_weight": diagnosis.healthy_weight,
+        "no_known_cause_weight": diagnosis.other_weight,
+        "tried": dict(diagnosis.tried),
+        "refused": dict(diagnosis.refused),
+    }

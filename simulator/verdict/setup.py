@@ -40,6 +40,8 @@ class SetUp:
     """What the log itself says about faults, such as ``NCCL_P2P_DISABLE=1``."""
     transports: tuple[str, ...] = ()
     """Connections that NCCL reported, such as ``NET/IB/GDRDMA``; they rule faults out."""
+    nics_seen: int | None = None
+    """Network devices of a node that NCCL listed; None: the log does not say."""
     observed: Mapping[str, str] = field(default_factory=dict)
     """Words for settings that the log shows; `compare` lays them over, `check` does not."""
 

@@ -170,6 +170,6 @@ def test_slow_logs_have_their_own_exit_codes(
     )
     assert code == expected
     assert "likely causes" in out
-    document = json.loads(report.read_text())["checks"][0]
+    document = json.loads(report.read_text())["machines"][0]
     assert document["exit_code"] == expected
     assert document["tried"]

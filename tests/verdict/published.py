@@ -1,4 +1,4 @@
-"""Verdicts on the published measurements; as a script it counts false alarms and detections.
+"""Statistics of verdicts: published machines, and faults that the simulator makes itself.
 
 ``python tests/verdict/published.py`` takes some minutes and prints what docs/compare.md states.
 """
@@ -8,110 +8,126 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from simulator.base.errors import CollsimError
-from simulator.importers import MeasuredRow, MeasuredTable, RunParameters, Timing
-from simulator.verdict.check import check_table
-from simulator.verdict.health import judge
+import numpy as np
+from logs import context, faulty_text, healthy_text, table_of
+
+from simulator.verdict import simulate
+from simulator.verdict.diagnose import Case, Diagnosis, diagnose
+from simulator.verdict.hypotheses import HYPOTHESES
 from simulator.verdict.predict import predict_rows
-from simulator.verdict.setup import SetUp
-from validation.fitting.cases import Case, cases
+from validation import alarms
 
-AS_IT_SHOULD_BE = {
-    "h200-2n8g-single-nic-tcp": "hgx-h200",
-    "aws-eks-1g-2n-socket": "aws-g4dn+1gpus+1xefa50",
-}
-"""Faulty set-ups whose mapped preset holds the fault; a check compares with the healthy one."""
-MOST_RANKS = 64
+SET_UPS: tuple[dict[str, str], ...] = (
+    {"node": "dgx-a100-80gb", "nodes": "2"},
+    {"node": "dgx-h100", "nodes": "4"},
+    {"node": "hgx-h100", "nodes": "1"},
+    {"node": "pcie-l40s-4+1xib200", "nodes": "1"},
+    {"node": "pcie-l40s-4+1xib200", "nodes": "2"},
+    {"node": "pcie-rtx4090-8", "nodes": "1"},
+)
+REPEATS = 5
+BIAS, NOISE, FLOOR_S = 0.08, 0.06, (-3e-6, 15e-6)
+LEAST_SLOWDOWN = 0.18
+"""Root mean square of ln: a factor of 1.2."""
 
 
-def table_of(case: Case) -> MeasuredTable:
+@dataclass
+class Found:
+    """What the diagnosis of a made-up machine was."""
+
+    fault: str
+    place: int | None
+    """1: first; None: not among the causes."""
+    diagnosis: Diagnosis
+
+
+def remembered() -> None:
+    """Let a fault be simulated once for all noisy copies of one log."""
+    real, seen = simulate._answer, {}
+
+    def answer(name, asked, cases, clusters):
+        key = (name, asked_key(asked), tuple(repr(case.set_up.words) for case in cases))
+        if key not in seen:
+            seen[key] = real(name, asked, cases, clusters)
+        return seen[key]
+
+    def asked_key(asked):
+        return tuple((repr(part.words), part.sizes_bytes) for part in asked)
+
+    simulate._answer = answer
+
+
+def noisy(words: dict[str, str], text: str, rng: np.random.Generator) -> Case:
+    """Return a table with the differences that healthy machines have."""
+    set_up, _ = context(words)
+    table = table_of(text)
+    bias = float(np.exp(rng.normal(0, BIAS)))
+    floor_s = float(rng.uniform(*FLOOR_S))
     rows = tuple(
-        MeasuredRow(
-            line=line,
-            size_bytes=int(size),
-            count=int(size) // 4,
-            out_of_place=Timing(
-                time_s=float(time_s),
-                algbw_Bps=None,
-                busbw_Bps=None,
-                printed_algbw_Bps=None,
-                printed_busbw_Bps=None,
-            ),
-            in_place=None,
+        replace(
+            row,
+            measured_s=max(row.measured_s / 2, row.measured_s * bias + floor_s)
+            * float(np.exp(rng.normal(0, NOISE))),
         )
-        for line, (size, time_s) in enumerate(
-            zip(case.size_bytes, case.time_s, strict=True), start=1
-        )
-        if size > 0
+        for row in predict_rows(set_up, table)
     )
-    return MeasuredTable(
-        source=case.slug,
-        collective=case.collective,
-        collective_from="file",
-        dtype=case.dtype,
-        redop="sum",
-        root=case.root,
-        n_ranks=case.n_ranks,
-        n_ranks_from="file",
-        n_nodes=case.n_nodes,
-        hosts=(),
-        gpus=(),
-        devices=(),
-        nccl_version=case.version,
-        tests_version=None,
-        environment={},
-        transports={},
-        parameters=RunParameters(),
-        cpu_time=False,
-        printed_average_Bps=None,
-        rows=rows,
-    )
+    return Case(set_up=set_up, table=table, rows=rows)
 
 
-def set_up_of(case: Case) -> SetUp:
-    node = AS_IT_SHOULD_BE.get(case.slug, case.node.removesuffix("+nogdr"))
-    return SetUp(
-        words={
-            "node": node,
-            "nodes": str(case.n_nodes),
-            "gpus_per_node": str(case.gpus_per_node),
-            "costs.profile": case.profile,
-            "engine.level": "folded",
-        }
-    )
+def faults(repeats: int = REPEATS) -> Iterator[Found]:
+    """Generate a diagnosis of every fault that slows its machine."""
+    rng = np.random.default_rng(0)
+    for words in SET_UPS:
+        for fault in HYPOTHESES:
+            text = faulty_text(words, fault)
+            if text is None:
+                continue
+            set_up, _ = context(words)
+            rows = predict_rows(set_up, table_of(text))
+            if np.sqrt(np.mean([np.log(row.ratio) ** 2 for row in rows])) < LEAST_SLOWDOWN:
+                continue
+            sys.stderr.write(f"{words['node']} {fault}\n")
+            for _ in range(repeats):
+                made = diagnose([noisy(words, text, rng)], workers=1)
+                place = next(
+                    (
+                        number
+                        for number, found in enumerate(made.explanations, start=1)
+                        if fault in (found.hypothesis.name, *found.alike)
+                    ),
+                    None,
+                )
+                yield Found(fault, place, made)
 
 
-def one_each(healthy: bool) -> Iterator[Case]:
-    """Generate the first case of every set-up and collective of at least six sizes."""
-    seen: set[tuple[str, str]] = set()
-    for case in cases(healthy_only=False):
-        key = (case.slug, case.collective)
-        told = case.healthy and "gdr-off" not in case.slug
-        fits = 2 <= case.n_ranks <= MOST_RANKS and len(case.size_bytes) >= 6
-        if told is healthy and fits and key not in seen:
-            seen.add(key)
-            yield case
+def healthy_causes(repeats: int = 20) -> Iterator[Diagnosis]:
+    """Generate diagnoses of healthy noisy machines."""
+    rng = np.random.default_rng(1)
+    for words in SET_UPS:
+        for _ in range(repeats):
+            yield diagnose([noisy(words, healthy_text(words), rng)], workers=1)
 
 
 def main() -> None:
-    for healthy in (True, False):
-        counts: Counter[str] = Counter()
-        for case in one_each(healthy):
-            try:
-                rows = predict_rows(set_up_of(case), table_of(case))
-                verdict = judge(rows)[0].name
-                causes = ""
-                if not healthy:
-                    check = check_table(set_up_of(case), table_of(case))
-                    found = check.diagnosis.explanations if check.diagnosis else ()
-                    causes = ", ".join(entry.hypothesis.name for entry in found)
-            except CollsimError as error:
-                verdict, causes = "ERROR", str(error)[:60]
-            counts[verdict] += 1
-            if verdict != "HEALTHY" or not healthy:
-                sys.stdout.write(f"{verdict} {case.name} {causes}\n")
-        sys.stdout.write(f"{'healthy' if healthy else 'faulty'} {dict(counts)}\n")
+    remembered()
+    counts: Counter[str] = Counter()
+    missed: Counter[str] = Counter()
+    for found in faults():
+        counts["all"] += 1
+        counts["first"] += found.place == 1
+        counts["three"] += found.place is not None and found.place <= 3
+        if found.place != 1:
+            best = found.diagnosis.explanations
+            said = best[0].hypothesis.name if best else "nothing"
+            missed[f"{found.fault}: {said} first, it {found.place}"] += 1
+    sys.stdout.write(f"own faults {dict(counts)}\n")
+    for text, count in missed.most_common():
+        sys.stdout.write(f"  {count} × {text}\n")
+    told = [bool(found.explanations) for found in healthy_causes()]
+    sys.stdout.write(f"healthy with a cause: {sum(told)} of {len(told)}\n")
+    alarms.main(["--causes"])
 
 
 if __name__ == "__main__":

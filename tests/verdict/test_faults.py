@@ -8,14 +8,25 @@ import numpy as np
 import pytest
 from logs import SIZES, context, faulty_text, healthy_text, table_of
 
-from simulator.verdict.diagnose import diagnose, distance, thin_sizes
+from simulator.importers import MeasuredTable
+from simulator.verdict.check import causes_of
+from simulator.verdict.diagnose import Case, Diagnosis, diagnose, thin_sizes
+from simulator.verdict.evidence import distance
 from simulator.verdict.health import Health, judge
 from simulator.verdict.hypotheses import HYPOTHESES
-from simulator.verdict.predict import predict_rows
+from simulator.verdict.predict import PredictedRow, predict_rows
 from simulator.verdict.setup import SetUp
 
 NVLINK = {"node": "dgx-a100-80gb", "nodes": "2"}
 PCIE = {"node": "pcie-l40s-4+1xib200", "nodes": "1"}
+
+
+def explained(
+    set_up: SetUp, table: MeasuredTable, rows: list[PredictedRow] | None = None
+) -> Diagnosis:
+    made = predict_rows(set_up, table) if rows is None else rows
+    return diagnose([Case(set_up=set_up, table=table, rows=tuple(made))], workers=1)
+
 
 FOUND = [
     *((NVLINK, name) for name in ("gpudirect_off", "one_nic", "nic_shared", "tcp", "tcp_one_nic")),
@@ -35,15 +46,16 @@ def test_a_simulated_fault_is_the_first_cause_or_has_its_curve(
         pytest.skip(f"{fault} cannot be on {words['node']}")
     table = table_of(text)
     set_up, _ = context(words)
-    rows = predict_rows(set_up, table)
-    found = diagnose(set_up, table, rows)
+    found = explained(set_up, table)
     if found.healthy_distance < 0.12:
         pytest.skip(f"{fault} does not slow {words['node']}: nothing to find")
     assert found.explanations, found.tried
     best = found.explanations[0]
     assert fault in (best.hypothesis.name, *best.alike)
-    # Its own simulation, so all that is left is the rounding of the printed times.
-    assert best.distance < 0.02
+    # Its own simulation, so all that is left is the rounding of the printed times, and one step of
+    # the strengths that are tried.
+    assert best.distance < 0.05
+    assert best.weight > 0.2
 
 
 def test_enough_faults_slow_these_machines_to_be_tested() -> None:
@@ -56,7 +68,7 @@ def test_enough_faults_slow_these_machines_to_be_tested() -> None:
             rows = predict_rows(set_up, table)
             measured = {row.size_bytes: row.measured_s for row in rows}
             healthy = {row.size_bytes: row.predicted for row in rows}
-            slowed += distance(measured, healthy)[0] >= 0.12
+            slowed += distance(measured, healthy) >= 0.12
     assert slowed >= 7
 
 
@@ -66,16 +78,18 @@ def test_a_machine_as_predicted_is_healthy_and_has_no_cause(words: dict[str, str
     set_up, _ = context(words)
     rows = predict_rows(set_up, table)
     assert judge(rows)[0] is Health.HEALTHY
-    assert diagnose(set_up, table, rows).explanations == ()
+    found = explained(set_up, table, rows)
+    assert causes_of(found) == ()
+    assert found.healthy_weight > 0.5
 
 
-def test_a_launch_floor_alone_is_no_fault() -> None:
-    # 20 µs more on every call: the small sizes take twice as long, and nothing is wrong.
-    table = table_of(healthy_text(NVLINK, add_s=20e-6))
+def test_a_late_start_of_every_call_is_told_as_such() -> None:
+    # 60 µs more on every call: only small sizes take longer, several times as long.
+    table = table_of(healthy_text(NVLINK, add_s=60e-6))
     set_up, _ = context(NVLINK)
-    found = diagnose(set_up, table, predict_rows(set_up, table))
-    assert found.healthy_distance < 0.02
-    assert found.explanations == ()
+    found = explained(set_up, table)
+    names = [(told.hypothesis.name, *told.alike) for told in found.explanations[:2]]
+    assert any("slow_start" in part or "network_latency" in part for part in names), names
 
 
 def test_what_nccl_reports_rules_faults_out() -> None:
@@ -84,22 +98,58 @@ def test_what_nccl_reports_rules_faults_out() -> None:
     table = table_of(text)
     set_up, _ = context(NVLINK)
     rows = predict_rows(set_up, table)
-    plain = {name for name, _ in diagnose(set_up, table, rows).tried}
+    plain = {name for name, _ in explained(set_up, table, rows).tried}
     seen = SetUp(words=set_up.words, transports=("NET/IB/GDRDMA", "P2P/IPC"))
-    told = {name for name, _ in diagnose(seen, table, rows).tried}
+    told = {name for name, _ in explained(seen, table, rows).tried}
     assert plain - told >= {"gpudirect_off", "tcp", "tcp_one_nic"}
     assert "slow_nic" in told
 
 
-def test_what_the_log_says_makes_a_cause_nearer() -> None:
+def test_the_number_of_nics_that_nccl_lists_rules_out_other_numbers() -> None:
+    table = table_of(healthy_text(NVLINK, factor=1.5))
+    set_up, _ = context(NVLINK)
+    rows = predict_rows(set_up, table)
+    tried = {}
+    for seen in (None, 1, 8):
+        found = explained(SetUp(words=set_up.words, nics_seen=seen), table, rows)
+        tried[seen] = {name for name, _ in found.tried}
+    assert {"one_nic", "half_nics"} <= tried[None]
+    assert "one_nic" in tried[1]
+    assert "half_nics" not in tried[1]
+    assert not {"one_nic", "half_nics"} & tried[8]
+
+
+def test_what_the_log_says_makes_a_cause_likelier_and_silence_less_likely() -> None:
     text = faulty_text(NVLINK, "gpudirect_off")
     assert text is not None
     table = table_of(text)
     set_up, _ = context(NVLINK)
+    rows = predict_rows(set_up, table)
     says = SetUp(words=set_up.words, evidence=("NCCL_NET_GDR_LEVEL=0 is set",))
-    found = diagnose(says, table, predict_rows(set_up, table))
-    assert found.explanations[0].hypothesis.name == "gpudirect_off"
+    found = explained(says, table, rows)
+    assert "gpudirect_off" in (found.explanations[0].hypothesis.name, *found.explanations[0].alike)
     assert found.explanations[0].said == ("NCCL_NET_GDR_LEVEL=0 is set",)
+    silent = SetUp(words=set_up.words, transports=("NET/IB", "P2P/IPC"))
+    weights = [
+        dict(explained(entry, table, rows).tried)["gpudirect_off"]
+        for entry in (silent, set_up, says)
+    ]
+    assert weights[1] - weights[0] == pytest.approx(-np.log(0.15))
+    assert weights[2] - weights[1] == pytest.approx(np.log(20))
+
+
+def test_two_tables_of_one_machine_weigh_together() -> None:
+    # The evidence of independent tables multiplies: twice the log of one, but for the prior.
+    text = faulty_text(PCIE, "pcie_half_width")
+    assert text is not None
+    table = table_of(text)
+    set_up, _ = context(PCIE)
+    case = Case(set_up=set_up, table=table, rows=tuple(predict_rows(set_up, table)))
+    one, two = (diagnose([case] * n, workers=1) for n in (1, 2))
+    name = "pcie_half_width"
+    prior = np.log(HYPOTHESES[name].prior / 20.0)
+    assert dict(two.tried)[name] - prior > 1.5 * (dict(one.tried)[name] - prior) > 0
+    assert two.explanations[0].weight >= one.explanations[0].weight - 0.02
 
 
 def test_every_hypothesis_tells_what_to_look_at() -> None:
@@ -107,6 +157,8 @@ def test_every_hypothesis_tells_what_to_look_at() -> None:
     for entry in HYPOTHESES.values():
         assert entry.cause
         assert entry.look
+        assert entry.tell
+        assert entry.prior > 0
 
 
 def test_thinning_keeps_the_ends_and_few_small_sizes() -> None:
@@ -137,5 +189,5 @@ def test_noise_bias_and_another_floor_leave_the_fault_among_the_first_three(seed
         )
         for row in predict_rows(set_up, table)
     ]
-    causes = diagnose(set_up, table, rows).explanations[:3]
+    causes = explained(set_up, table, rows).explanations[:3]
     assert any(fault in (cause.hypothesis.name, *cause.alike) for cause in causes)

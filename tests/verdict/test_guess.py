@@ -26,7 +26,8 @@ DATA = Path(__file__).parents[1] / "importers" / "data"
 )
 def test_real_headers(log: str, words: dict[str, str]) -> None:
     found = guess(read(DATA / log).tables[0])
-    assert found.words == words
+    machine = {k: v for k, v in found.words.items() if not k.startswith("costs.")}
+    assert machine == words
     assert found.reasons
     # The guess must be a cluster that can be built.
     assert found.resolve({"collective.op": "barrier"}).nodes == int(words["nodes"])

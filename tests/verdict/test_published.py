@@ -1,15 +1,15 @@
 """Healthy published machines are not called sick; broken ones are flagged.
 
-The whole set is counted by ``published.py``; here are those that are quick.
+The whole set is counted by `validation.alarms`; here are those that are quick.
 """
 
 from __future__ import annotations
 
 import pytest
-from published import one_each, set_up_of, table_of
 
 from simulator.verdict.check import check_table
 from simulator.verdict.health import Health
+from validation.alarms import one_each, set_up_of, table_of
 
 HEALTHY = [
     "a100-80g-8-nccl219",

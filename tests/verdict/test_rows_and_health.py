@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from math import exp
 
 import pytest
 from logs import SIZES, context, faulty_text, healthy_text, table_of
 
 from simulator.base.errors import CollsimError
 from simulator.importers.nccl_tests import read
-from simulator.verdict.bands import expected_s
-from simulator.verdict.health import LIMITS, Health, judge
+from simulator.verdict.bands import expected_s, half_width
+from simulator.verdict.health import Finding, Health, fall_of, judge, limits, row_word, together
 from simulator.verdict.inverse import solve
 from simulator.verdict.predict import predict_rows
 from simulator.verdict.setup import SetUp, fitted
@@ -46,16 +48,67 @@ def test_ranges_hold_every_row_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "verdict"),
+    ("slowness", "verdict", "word"),
     [
-        (1.0, Health.HEALTHY),
-        (LIMITS[">=16M"][0] + 0.02, Health.HEALTHY),
-        (LIMITS[">=16M"][0] - 0.02, Health.SUSPICIOUS),
-        (LIMITS[">=16M"][1] - 0.02, Health.SICK),
+        (0.0, Health.HEALTHY, "ok"),
+        (-2.0, Health.HEALTHY, "fast"),
+        (limits()[">=16M"].suspicious - 0.1, Health.HEALTHY, "slow"),
+        (limits()[">=16M"].suspicious + 0.1, Health.SUSPICIOUS, "suspicious"),
+        (limits()[">=16M"].sick + 0.1, Health.SICK, "sick"),
     ],
 )
-def test_the_limits_of_large_sizes_decide(share: float, verdict: Health) -> None:
-    assert judge(rows_of(healthy_text(WORDS, factor=1 / share)))[0] is verdict
+def test_large_sizes_are_judged_by_their_place_in_the_band(
+    slowness: float, verdict: Health, word: str
+) -> None:
+    rows = [
+        replace(row, measured_s=row.predicted.time_s * exp(slowness * half_width(row.predicted)))
+        for row in rows_of(healthy_text(WORDS))
+        if row.size_bytes >= 16 << 20
+    ]
+    assert rows[0].slowness == pytest.approx(slowness)
+    # Without the rule on falls: the bands of the sizes differ, so the shift bends the curve.
+    assert judge(rows, measured_s={})[0] is verdict
+    assert {row_word(row) for row in rows} == {word}
+
+
+def test_limits_are_narrower_in_time_where_bandwidth_rules() -> None:
+    rows = {row.size_bytes: row for row in rows_of(healthy_text(WORDS))}
+    small, large = rows[SIZES[0]], rows[SIZES[-1]]
+    factors = [
+        exp(limits()[name].suspicious * half_width(row.predicted))
+        for name, row in (("<1M", small), (">=16M", large))
+    ]
+    assert 1.2 < factors[1] < factors[0]
+
+
+def test_bandwidth_that_falls_with_size_is_suspicious_without_any_prediction() -> None:
+    mib = 1 << 20
+    times = {16 * mib: 1e-3, 64 * mib: 3e-3, 256 * mib: 9e-3, 1024 * mib: 1e-1}
+    share, size, before = fall_of(times)
+    # 1 GiB in 100 ms against 256 MiB in 9 ms: 4 × 9 / 100.
+    assert share == pytest.approx(0.36)
+    assert (size, before) == (1024 * mib, 256 * mib)
+    rows = rows_of(healthy_text(WORDS))
+    health, findings = judge(rows, measured_s=times)
+    assert health is Health.SUSPICIOUS
+    assert findings[-1].name == "falls"
+
+
+def test_of_several_tables_the_mean_decides_and_one_bad_one_counts_less() -> None:
+    def judged(slowness: float):
+        health = limits()[">=16M"].of(slowness)
+        found = Finding(
+            name=">=16M", health=health, reached=1.0, slowness=slowness, n_rows=5, words=""
+        )
+        return health, [found]
+
+    sick = limits()[">=16M"].sick + 0.5
+    suspicious = limits()[">=16M"].suspicious + 0.1
+    assert together([judged(sick)]) is Health.SICK
+    assert together([judged(suspicious), judged(0.0), judged(0.0)]) is Health.HEALTHY
+    assert together([judged(sick), judged(-3.0), judged(-3.0)]) is Health.SUSPICIOUS
+    assert together([judged(suspicious)] * 3) is Health.SUSPICIOUS
+    assert together([judged(sick)] * 2) is Health.SICK
 
 
 def test_wrong_results_are_sick_whatever_the_speed() -> None:

@@ -1,0 +1,174 @@
+"""What a fault hypothesis is, and what its patch may ask about the set-up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from simulator.costs.profile import load_profile
+from simulator.fabric.model import NodeTemplate
+from simulator.results.model import Row
+from simulator.scenario.nodes import gpu_count, node_template
+from simulator.scenario.resolved import Resolved
+
+__all__ = ["HYPOTHESES", "Context", "Hypothesis", "Words", "context_of", "hypothesis", "slowed"]
+
+Words = Mapping[str, str]
+
+_NIC_WORDS = {
+    "infiniband": "ib",
+    "roce": "roce",
+    "ethernet": "eth",
+    "slingshot": "ss",
+    "efa": "efa",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a patch may ask about the set-up."""
+
+    preset: str
+    template: NodeTemplate
+    nodes: int
+    gpus_per_node: int
+    collective: str
+    healthy: tuple[Row, ...]
+    launch_s: float = 0.0
+    """Launch time of the cost profile."""
+    nics_seen: int | None = None
+    """Network devices of a node that the library listed; None: the log does not say."""
+
+    @property
+    def n_nics(self) -> int:
+        """Network ports of a node."""
+        return sum(vertex.kind == "nic" for vertex in self.template.vertices)
+
+    @property
+    def n_gpus(self) -> int:
+        """GPUs of the cluster."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def scale_up(self) -> bool:
+        """True when the GPUs of a node are joined by NVLink or xGMI."""
+        return any(link.kind in ("nvlink", "xgmi") for link in self.template.links)
+
+    @property
+    def networked(self) -> bool:
+        """True when traffic leaves the node through NICs."""
+        return self.nodes > 1 and self.n_nics > 0
+
+    def may_use(self, count: int) -> bool:
+        """Tell whether nodes may use only so many NICs, by what the library listed."""
+        return self.nics_seen is None or self.nics_seen == count
+
+    def pcie(self, *kinds: str) -> list[str]:
+        """Return globs of the node's PCIe links that touch a kind of vertex (none: all)."""
+        found: dict[str, None] = {}
+        for link in self.template.links:
+            ends = [re.sub(r"\d+$", "", end) for end in (link.a, link.b)]
+            if link.kind == "pcie" and (not kinds or set(ends) & set(kinds)):
+                found[f"node*.{ends[0]}*<->node*.{ends[1]}*"] = None
+        return list(found)
+
+    def with_nics(self, count: int, rate_Bps: float, kind: str | None = None) -> str:
+        """Return the preset with other network ports."""
+        word = _NIC_WORDS[kind or self.template.nic_kind or "ethernet"]
+        return f"{self.preset}+{count}x{word}{max(1, round(rate_Bps * 8e-9))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hypothesis:
+    """A fault, what to look at, and its patch."""
+
+    name: str
+    cause: str
+    """In plain words."""
+    look: str
+    """What to check or try on the machine."""
+    tell: str
+    """A command and what it shows when this is the cause and no other."""
+    seen: bool
+    """The library knows it and chooses accordingly."""
+    prior: float
+    """How common it is, relative to the others: an estimate from public support threads."""
+    spread: float
+    """Standard deviation of ln of its strength around the simulated one."""
+    sign: str
+    """Pattern of what a log may say about it; empty: nothing."""
+    denied: str
+    """Pattern of a transport in NCCL's messages that rules it out; empty: none."""
+    spoken: bool
+    """The library's messages would name it, so their silence speaks against it."""
+    words: Callable[[Context], Words | None]
+    """The patch; None where the fault cannot be on this set-up."""
+
+
+HYPOTHESES: dict[str, Hypothesis] = {}
+
+
+def hypothesis(
+    name: str,
+    *,
+    cause: str,
+    look: str,
+    tell: str,
+    seen: bool,
+    prior: float = 1.0,
+    spread: float = 0.3,
+    sign: str = "",
+    denied: str = "",
+    spoken: bool = False,
+) -> Callable[[Callable[[Context], Words | None]], Callable[[Context], Words | None]]:
+    """Register the decorated patch under a name; the fields are those of `Hypothesis`."""
+
+    def register(words: Callable[[Context], Words | None]) -> Callable[[Context], Words | None]:
+        if name in HYPOTHESES:
+            raise ValueError(f"two hypotheses are called {name!r}")
+        HYPOTHESES[name] = Hypothesis(
+            name=name,
+            cause=cause,
+            look=look,
+            tell=tell,
+            seen=seen,
+            prior=prior,
+            spread=spread,
+            sign=sign,
+            denied=denied,
+            spoken=spoken,
+            words=words,
+        )
+        return words
+
+    return register
+
+
+def context_of(
+    resolved: Resolved, healthy: tuple[Row, ...], *, nics_seen: int | None = None
+) -> Context | None:
+    """Return the context of a cluster of one kind of node; None for any other."""
+    groups = resolved.node_groups
+    if len(groups) != 1:
+        return None
+    group = groups[0]
+    template = node_template(group.node)
+    return Context(
+        preset=group.node.preset,
+        template=template,
+        nodes=group.nodes,
+        gpus_per_node=group.gpus_per_node or gpu_count(template),
+        collective=healthy[0].collective,
+        healthy=healthy,
+        launch_s=load_profile(resolved.costs.profile).launch_s,
+        nics_seen=nics_seen,
+    )
+
+
+def slowed(globs: list[str], factor: float) -> Words | None:
+    """Return the patch that leaves links a share of their bandwidth; None without links."""
+    if not globs:
+        return None
+    entries = ", ".join(f'{{link: "{glob}", factor: {factor:g}}}' for glob in globs)
+    return {"perturb.links": f"[{entries}]"}
