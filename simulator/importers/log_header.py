@@ -17,6 +17,7 @@ __all__ = [
     "environment_value",
     "nccl_version",
     "parameter_line",
+    "plain_message",
     "test_name",
 ]
 
@@ -77,7 +78,15 @@ _VIA = re.compile(r"\bvia ((?:P2P|SHM|NET|COLLNET|direct)\b.*?)\s*$")
 _NUMBER = re.compile(r"/\d+(?:\(\d+\))?(?=/|$)")
 _NRANKS = re.compile(r"\bn[rR]anks (\d+)")
 _NNODES = re.compile(r"\bnNodes (\d+)")
-_CHANNELS = re.compile(r"\b(\d+) coll channels")
+_USING = re.compile(r"NET/\w+ ?: Using ((?:\[\d+\]\S+ ?)+)")
+_FOUND_NICS = re.compile(r"Selected [Pp]rovider is \S+.*\(found (\d+) nics\)")
+_TELLING = re.compile(
+    r"GPU ?Direct RDMA [Dd]isabled|Could not enable P2P|P2P is disabled|peer access|"
+    r"NVLS multicast support is not available|NVLS.*(?:disabled|not supported)|"
+    r"Using network \S+|No IB devices|[Ff]alling back|NET/Plugin.*internal network"
+)
+_SECRETIVE = re.compile(r"\b[0-9a-fA-F]{10,}\b|0x[0-9a-fA-F]+|(?<!\w)/[\w./-]+/")
+_MOST_MESSAGES = 12
 
 
 def test_name(text: str) -> tuple[str, str] | None:
@@ -171,6 +180,17 @@ def environment_value(name: str, value: str) -> str | None:
     return value[:200]
 
 
+def plain_message(text: str) -> str:
+    """Return a message of the library without addresses, folders, keys and its tail.
+
+    Examples
+    --------
+    >>> plain_message("Call to connect to 10.0.0.1<40161> failed : Connection refused")
+    'Call to connect to <address><40161> failed : Connection refused'
+    """
+    return _SECRETIVE.sub("", _ADDRESS.sub("<address>", text)).strip()[:90]
+
+
 def command_ranks(command: str) -> int | None:
     """Return processes × GPUs per process of an mpirun or srun command line, None if unsaid.
 
@@ -219,6 +239,8 @@ class Facts:
     tests_version: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
     transports: Counter[str] = field(default_factory=Counter)
+    messages: dict[str, None] = field(default_factory=dict)
+    n_nics: int | None = None
     info_ranks: int | None = None
     info_nodes: int | None = None
     command_ranks: int | None = None
@@ -239,7 +261,25 @@ class Facts:
                 self.info_ranks = max(int(match.group(1)), self.info_ranks or 0)
             if match := _NNODES.search(text):
                 self.info_nodes = max(int(match.group(1)), self.info_nodes or 0)
+        elif "Using" in text or "elected" in text or "isabled" in text or "not" in text:
+            self._state(text)
         self._versions(text)
+
+    def warning(self, text: str) -> None:
+        """Take what an NCCL WARN message says."""
+        if len(self.messages) < _MOST_MESSAGES:
+            self.messages[f"NCCL WARN {plain_message(text)}"] = None
+
+    def _state(self, text: str) -> None:
+        match = _USING.search(text)
+        count = len(match.group(1).split()) if match is not None else None
+        if match is None and (found := _FOUND_NICS.search(text)) is not None:
+            count = int(found.group(1))
+        # Sockets list interfaces, verbs and plugins devices: of both the larger list counts.
+        if count is not None and "NET/Socket" not in text:
+            self.n_nics = max(count, self.n_nics or 0)
+        if len(self.messages) < _MOST_MESSAGES and _TELLING.search(text):
+            self.messages[plain_message(text)] = None
 
     def line(self, text: str) -> None:
         """Take what a line that is no row and no NCCL message says."""

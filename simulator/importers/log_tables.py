@@ -70,6 +70,8 @@ def _table(block: Block, rows: tuple[RawRow, ...], problems: list[Problem]) -> M
         tests_version=block.facts.tests_version,
         environment=dict(sorted(block.facts.environment.items())),
         transports=dict(block.facts.transports),
+        messages=tuple(block.facts.messages),
+        n_nics=block.facts.n_nics,
         parameters=block.parameters,
         cpu_time=block.cpu_time,
         printed_average_Bps=None if block.average is None else block.average * 1e9,

@@ -170,6 +170,10 @@ class MeasuredTable:
     """NCCL_… and RCCL_… variables seen; addresses and folders removed, secrets never."""
     transports: Mapping[str, int]
     """Connections that NCCL reported, such as ``NET/IB/GDRDMA``, with their number."""
+    messages: tuple[str, ...] = ()
+    """What else the library said of its paths, and its warnings; without addresses."""
+    n_nics: int | None = None
+    """Network devices that a process listed; None where the log does not say."""
     parameters: RunParameters
     cpu_time: bool
     """True when the time column is ``cputime``: the time to launch, not to finish."""

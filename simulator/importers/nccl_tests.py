@@ -110,6 +110,7 @@ class _Reader:
         before, host, level, message = info
         if level == "WARN":
             self.failures.append(number)
+            self.facts.warning(message)
         self.facts.message(message)
         known = [name for name in self.hosts if host.endswith(name) and host != name]
         if known:

@@ -125,7 +125,8 @@ def check_tables(
 
 
 def _machine_key(set_up: SetUp) -> str:
-    part = ("nodes", "gpus_per_node")
+    # What a call, not a machine, may differ in.
+    part = ("nodes", "gpus_per_node", "costs.version", "costs.gpus_per_process")
     words = {key: value for key, value in sorted(set_up.words.items()) if key not in part}
     return repr((set_up.file, words))
 

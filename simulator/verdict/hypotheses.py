@@ -50,7 +50,7 @@ SLOW_MEMORY = 0.25
     prior=3,
     spread=0.15,
     spoken=True,
-    sign=r"GDRDMA|GPUDirect|NET_GDR",
+    sign=r"GDRDMA|GPUDirect|NET_GDR|RDMA [Dd]isabled",
     denied=r"GDRDMA",
 )
 def _gpudirect_off(context: Context) -> Words | None:
@@ -163,7 +163,7 @@ def _cross_socket_nic(context: Context) -> Words | None:
     prior=2,
     spread=0.4,
     spoken=True,
-    sign=r"NET/Socket|IB_DISABLE|NCCL_NET=",
+    sign=r"NET/Socket|IB_DISABLE|NCCL_NET=|network Socket|No IB devices",
     denied=r"NET/(?!Socket)",
 )
 def _tcp(context: Context) -> Words | None:
@@ -179,7 +179,7 @@ def _tcp(context: Context) -> Words | None:
     prior=2,
     spread=0.4,
     spoken=True,
-    sign=r"NET/Socket|IB_DISABLE|NCCL_NET=",
+    sign=r"NET/Socket|IB_DISABLE|NCCL_NET=|network Socket|No IB devices",
     denied=r"NET/(?!Socket)",
 )
 def _tcp_one_nic(context: Context) -> Words | None:
@@ -243,7 +243,7 @@ def _ecmp_collision(context: Context) -> Words | None:
     prior=3,
     spread=0.25,
     spoken=True,
-    sign=r"P2P_DISABLE|P2P_LEVEL|SHM",
+    sign=r"P2P_DISABLE|P2P_LEVEL|SHM|enable P2P|P2P is disabled|peer access",
     denied=r"^P2P",
 )
 def _p2p_off(context: Context) -> Words | None:
@@ -365,7 +365,7 @@ def _network_latency(context: Context) -> Words | None:
     prior=0.5,
     spread=0.1,
     spoken=True,
-    sign=r"NCCL_ALGO=\W*[Rr]ing|NVLS_ENABLE=0",
+    sign=r"NCCL_ALGO=\W*[Rr]ing|NVLS_ENABLE=0|NVLS.*(?:not|disabled)",
 )
 def _forced_ring(context: Context) -> Words | None:
     return _forced(context, "ring")

@@ -1,0 +1,52 @@
+"""What NCCL's own messages say of its paths reaches the table, without secrets."""
+
+from __future__ import annotations
+
+from simulator.importers.nccl_tests import read
+from simulator.verdict.guess import with_observed
+from simulator.verdict.setup import SetUp
+
+ROWS = (
+    "# nThread 1 nGpus 1 minBytes 1048576 maxBytes 67108864 step: 64(factor)\n"
+    "#  Rank  0 Group  0 Pid   1 on  node-a device  0 [0x0f] NVIDIA H100 80GB HBM3\n"
+    "#  Rank  1 Group  0 Pid   1 on  node-b device  0 [0x0f] NVIDIA H100 80GB HBM3\n"
+    "1048576 262144 float sum -1 74.78 14.02 14.02 0 76.17 13.77 13.77 0\n"
+    "67108864 16777216 float sum -1 584.5 114.8 114.8 0 585.0 114.7 114.7 0\n"
+)
+
+
+def table_with(*messages: str):
+    lines = [f"node-a:77:78 [0] NCCL {text}\n" for text in messages]
+    return read("".join(lines) + ROWS).tables[0]
+
+
+def test_the_devices_that_nccl_lists_are_counted() -> None:
+    two = "INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_3:1/IB [RO]; OOB eth0:10.0.0.1<0>"
+    assert table_with(two).n_nics == 2
+    assert table_with("INFO NET/OFI Selected provider is efa, fabric is efa (found 32 nics)").n_nics
+    # Interfaces of sockets are no sign of the ports that the data takes.
+    assert table_with("INFO NET/Socket : Using [0]eth0:10.0.0.1<0>").n_nics is None
+    assert table_with().n_nics is None
+
+
+def test_messages_about_paths_are_kept_and_others_are_not() -> None:
+    table = table_with(
+        "INFO GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
+        "INFO Bootstrap : Using eth0:10.0.0.1<0>",
+        "INFO Could not enable P2P between dev 1(=1b000) and dev 0(=1a000)",
+        "INFO Using network Socket",
+    )
+    assert len(table.messages) == 3
+    assert table.messages[0].startswith("GPU Direct RDMA Disabled")
+    said = with_observed(SetUp(words={"node": "hgx-h100"}), table).evidence
+    assert any("Could not enable P2P" in text for text in said)
+
+
+def test_warnings_are_kept_without_addresses_and_folders() -> None:
+    table = table_with(
+        "WARN Call to connect to 10.1.2.3<40161> failed : Connection refused",
+        "WARN Cuda failure 'no device' in /home/me/nccl/src/init.cc:12",
+    )
+    assert "10.1.2.3" not in table.messages[0]
+    assert "/home/me" not in table.messages[1]
+    assert all(text.startswith("NCCL WARN") for text in table.messages)
