@@ -23,8 +23,9 @@ DEEPSPEED_ELEMENTS = 500_000_000
 MEGATRON_ELEMENTS = 40_000_000
 """Least bucket of Megatron-LM's DDP, and 1 M more per data-parallel rank where that is larger
 (core/distributed/distributed_data_parallel.py)."""
+TORCH_FIRST_BYTES = 2**20
 TORCH_CAP_BYTES = 25 * 2**20
-"""bucket_cap_mb of PyTorch's DDP."""
+"""First bucket and bucket_cap_mb of PyTorch's DDP (c10d/reducer.hpp)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +65,13 @@ class BucketedSync(DataSync):
         if options.bucket_bytes is not None and self.strategy.framework != "torch":
             return (max(1, options.bucket_bytes // width),)
         if self.strategy.framework == "torch":
-            cap = TORCH_CAP_BYTES if options.bucket_bytes is None else options.bucket_bytes
-            return (max(1, options.first_bucket_bytes // width), max(1, cap // width))
+            # A cap that the user gives holds for the first bucket, too (PyTorch 2.x).
+            given = options.bucket_bytes
+            cap = TORCH_CAP_BYTES if given is None else given
+            first = options.first_bucket_bytes
+            if given is not None and first == TORCH_FIRST_BYTES:
+                first = given
+            return (max(1, first // width), max(1, cap // width))
         if self.strategy.framework == "deepspeed":
             return (DEEPSPEED_ELEMENTS,)
         # Stages after the first, and chunks after the first, reduce off the critical path:

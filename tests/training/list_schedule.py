@@ -21,7 +21,7 @@ class Done:
     end_s: float
 
 
-class Stuck(Exception):
+class StuckError(Exception):
     """No task can go on."""
 
 
@@ -75,7 +75,7 @@ def list_schedule(
         tasks = [roles[at].tasks[index] for at, index in members]
         if isinstance(tasks[0], Transfer):
             if len(members) != 2:
-                raise Stuck(f"{tasks[0]} has no partner")
+                raise StuckError(f"{tasks[0]} has no partner")
             assert {t.direction for t in tasks} == {"send", "recv"}  # type: ignore[union-attr]
             assert len({t.size_bytes for t in tasks}) == 1  # type: ignore[union-attr]
     needs = [needs_of(role.tasks) for role in roles]
@@ -114,13 +114,11 @@ def list_schedule(
                 if left[later] == 0:
                     ready.append(later)
     if len(end) != len(left):
-        raise Stuck(f"{len(left) - len(end)} tasks never begin")
+        raise StuckError(f"{len(left) - len(end)} tasks never begin")
     return done
 
 
 def computes(done: list[Done], stage: int | None = None) -> list[Done]:
     """Return the computes of one stage or of all, by start."""
-    found = [
-        d for d in done if isinstance(d.task, Compute) and (stage is None or d.stage == stage)
-    ]
+    found = [d for d in done if isinstance(d.task, Compute) and (stage is None or d.stage == stage)]
     return sorted(found, key=lambda d: d.start_s)

@@ -124,6 +124,17 @@ def test_later_stages_keep_fewer() -> None:
     assert kept == sorted(kept, reverse=True)
 
 
+def test_zero_bubble_schedules_hold_until_weight_gradients() -> None:
+    # Qi et al. 2024, table 2: H1 needs p micro-batches on every stage, as 1F1B on its first.
+    model = from_dims(hidden=1024, layers=16, heads=16, vocab=1000)
+    report = memory_report(
+        model, Strategy(pipeline=4, micro_batches=16, schedule="zb_h1", compiled=True)
+    )
+    assert [stage.in_flight for stage in report.stages] == [4, 4, 4, 4]
+    kept = [stage.activations_bytes for stage in report.stages[:3]]
+    assert kept == [kept[0]] * 3
+
+
 # Rajbhandari et al. 2020, table 1: GB (1e9) of 7.5, 128 and 1000 billion parameters by
 # data-parallel size and stage; K = 12, gradients of 2 bytes.
 ZERO = {

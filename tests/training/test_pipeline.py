@@ -10,7 +10,7 @@ from simulator.training.pipeline import Pass, in_flight, schedule
 from simulator.training.plan import Role, Transfer, Wait
 from simulator.training.step import plan_step
 from simulator.training.strategy import Strategy
-from tests.training.list_schedule import Stuck, computes, list_schedule
+from tests.training.list_schedule import StuckError, computes, list_schedule
 from tests.training.stubs import SecondsGpu, plain_model
 
 
@@ -144,7 +144,7 @@ def test_the_check_sees_a_deadlock() -> None:
         tasks = (recv, Wait(on="recv"), Compute(name="c", duration_s=1, purpose="other"), send)
         return Role(stage=stage, tasks=tasks)
 
-    with pytest.raises(Stuck):
+    with pytest.raises(StuckError):
         list_schedule((role(0), role(1)))
 
 

@@ -65,8 +65,11 @@ def test_names_are_the_frameworks() -> None:
 
 
 def test_what_a_model_or_a_node_forbids_is_not_proposed() -> None:
-    # 8 GPUs of a node already share tensors; 71 heads cannot be shared at all.
+    # 8 GPUs of a node already share tensors; 25 heads cannot be shared by 2 or 4.
     _, found = proposed("llama-2-70b", tensor=8, data=2)
+    assert not any("tensor" in remedy.what for remedy in found)
+    _, found = proposed("gpt2-xl", gib=10, data=4, micro_batch=4)
+    assert any("context" in remedy.what for remedy in found)
     assert not any("tensor" in remedy.what for remedy in found)
     _, found = proposed("resnet-50", gib=2, data=8, micro_batch=64)
     assert found

@@ -47,7 +47,9 @@ def test_volumes_of_the_zero_paper(
 ) -> None:
     # Rajbhandari et al. 2020, section 7: 2Ψ for data parallel and stages 1 and 2, 3Ψ for stage 3,
     # of two bytes each and, on n ranks, (n − 1)/n of them.
-    found = volume(n, framework=framework, kind=kind, overlap_reduce=overlap, overlap_gather=overlap)
+    found = volume(
+        n, framework=framework, kind=kind, overlap_reduce=overlap, overlap_gather=overlap
+    )
     assert sum(found.values()) == pytest.approx(passes * (n - 1) / n * PSI * 2, rel=1e-6)
 
 
