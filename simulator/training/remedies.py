@@ -86,8 +86,6 @@ def _tried(
 ) -> Remedy | None:
     """Return a change with its memory, or None where the model or the framework forbids it."""
     after = change.strategy
-    if after.global_batch != before.global_batch:
-        return None
     if problems_of(model, after, before.world_size):
         return None
     try:

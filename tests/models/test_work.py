@@ -252,6 +252,41 @@ def test_compiling_saves_traffic_and_launches() -> None:
     assert fused[1] < eager[1]
 
 
+def traffic_of(work: Work) -> float:
+    return sum(op.n_bytes for op in work if isinstance(op, MemoryBound))
+
+
+def test_traffic_of_a_gpt_block() -> None:
+    # Per token and element of the width h, 2 bytes each.  Forward: two norms read and write (4),
+    # two sums read two and write one (6), the activation of 4 h reads and writes (8).
+    block = get_model("megatron-22b").layers[1]
+    elements = 2 * 2048 * 6144 * 2
+    fused = part(compiled=True)
+    assert traffic_of(block.forward(fused)) == 18 * elements
+    # Backward: two norms read gradient and input, write (6), and read both again for their
+    # weights (4); two sums of gradients (6); the activation (12); gradients of biases read those
+    # of 3 h, h, 4 h and h (9).
+    assert traffic_of(block.backward(fused)) == 37 * elements
+    # Dropout in the sum's kernel writes a mask of one byte, twice; back it is read, with the
+    # gradient, and a gradient is written.
+    dropped = part(compiled=True, dropout=True)
+    assert traffic_of(block.forward(dropped)) == 19 * elements
+    assert traffic_of(block.backward(dropped)) == 37 * elements + 2 * (2 * 2 + 1) * elements / 2
+
+
+def test_traffic_of_a_convolution() -> None:
+    # The stem's 64 x 112 x 112 outputs of one image, 4 bytes: the norm reads twice and writes, the
+    # activation reads and writes; the pooling reads all and writes a quarter.
+    stem = get_model("resnet-50").layers[0]
+    image = Slice(micro_batch=1, seq=1, activation_bytes=4)
+    outputs = 64 * 112 * 112 * 4
+    assert traffic_of(stem.forward(image)) == (5 + 1.25) * outputs
+    fused = dataclasses.replace(image, compiled=True)
+    assert traffic_of(stem.forward(fused)) == (3 + 1.25) * outputs
+    again = stem.backward(dataclasses.replace(image, recompute="full"))
+    assert traffic_of(again) == traffic_of(stem.forward(image)) + traffic_of(stem.backward(image))
+
+
 def test_equal_blocks_share_their_work() -> None:
     model = get_model("llama-3-8b")
     assert model.layers[1].forward(PLAIN) is model.layers[20].forward(PLAIN)
