@@ -43,10 +43,14 @@ class Constants:
     launch_s: float
     ramp_s: float
     host_launch_s: Mapping[str, float]
+    host_step_s: Mapping[str, float]
+    gpu_spread: float
     memory_efficiency: Mapping[str, float]
     gemm_ceiling: Mapping[str, Mapping[str, float]]
     gemm_tiles: tuple[Tile, ...]
     gemm_tile_start_s: float
+    gemm_alignment: Mapping[str, float]
+    quantize_bytes: float
     gemm_boost: float
     gemm_epilogue: float
     attention: Mapping[str, Mapping[str, AttentionKernel]]
@@ -73,10 +77,14 @@ def load_constants() -> Constants:
         launch_s=float(data["launch_s"]["value"]),
         ramp_s=float(data["ramp_s"]["value"]),
         host_launch_s={k: float(v) for k, v in _table(data["host_launch_s"]).items()},
+        host_step_s={k: float(v) for k, v in _table(data["host_step_s"]).items()},
+        gpu_spread=float(data["gpu_spread"]["value"]),
         memory_efficiency=_table(data["memory_efficiency"]),
         gemm_ceiling=_table(data["gemm_ceiling"]),
         gemm_tiles=tuple(Tile(**entry) for entry in data["gemm_tiles"] if "m" in entry),
         gemm_tile_start_s=float(data["gemm_tile_start_s"]["value"]),
+        gemm_alignment=_table(data["gemm_alignment"]),
+        quantize_bytes=float(data["quantize_bytes"]["value"]),
         gemm_boost=float(data["gemm_boost"]["value"]),
         gemm_epilogue=float(data["gemm_epilogue"]["value"]),
         attention={

@@ -15,7 +15,7 @@ References
 
 Notes
 -----
-Not modelled: alignment of odd sizes to vector loads, the values of the operands (which move power
+Not modelled: the values of the operands (which move power
 and clock by some per cent), kernels' autotuning.
 """
 
@@ -70,6 +70,25 @@ def _traffic_bytes(kernel: Gemm, tile: tuple[int, int], gpu: Gpu, size: float) -
     return max(once, size * waves * panels * k) + out
 
 
+def _aligned(kernel: Gemm, size: float, constants: Constants) -> float:
+    """Return the share of the rate that the operands' alignment leaves."""
+    # Rows of operands and result; groups of experts are ragged in m, which is no row's extent.
+    rows = (kernel.k, kernel.n) if kernel.phase != "weight_gradient" else (kernel.m, kernel.n)
+    bytes_of = [extent * size for extent in rows]
+    if any(n % 16 for n in bytes_of):
+        return constants.gemm_alignment["vector"]
+    if any(n % 128 for n in bytes_of):
+        return constants.gemm_alignment["line"]
+    return 1.0
+
+
+def _narrowing_s(kernel: Gemm, size: float, constants: Constants, memory_Bps: float) -> float:
+    """Return the time to narrow an operand to 8 bits or fewer before the product."""
+    if size >= 2.0 or kernel.phase == "weight_gradient":
+        return 0.0
+    return constants.quantize_bytes * kernel.m * kernel.k * kernel.count / memory_Bps
+
+
 def gemm_s(kernel: Gemm, dtype: str, gpu: Gpu, constants: Constants) -> float:
     """Return the seconds of a kernel of products, its launch excluded.
 
@@ -82,8 +101,9 @@ def gemm_s(kernel: Gemm, dtype: str, gpu: Gpu, constants: Constants) -> float:
     """
     m, n, k, count = kernel.m, kernel.n, kernel.k, kernel.count
     sustained = ceiling_flops(gpu, dtype, constants)
-    rate = min(sustained * constants.gemm_boost, gpu.peak(dtype))
     size = DTYPES[dtype][1]
+    sustained *= _aligned(kernel, size, constants)
+    rate = min(sustained * constants.gemm_boost, gpu.peak(dtype))
     units = gpu.compute_units
     memory_Bps = reached_Bps(gpu, constants)
     best_s = math.inf
@@ -108,4 +128,4 @@ def gemm_s(kernel: Gemm, dtype: str, gpu: Gpu, constants: Constants) -> float:
                 kernel.flops / sustained,
             )
             best_s = min(best_s, max(compute_s, memory_s) + merge_s)
-    return best_s + constants.ramp_s
+    return best_s + constants.ramp_s + _narrowing_s(kernel, size, constants, memory_Bps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from statistics import NormalDist
 
 from simulator.base.errors import ScenarioError, unknown_name
 from simulator.compute.attention import attention_s
@@ -13,6 +14,19 @@ from simulator.compute.gpu import Gpu
 from simulator.models.kernels import Attention, Gemm, Kernel, MemoryBound, Operation, Sync
 
 __all__ = ["ComputeModel", "compute_model"]
+
+
+def slowest_of(ranks: int) -> float:
+    """Return how many standard deviations the slowest of so many is expected behind the mean.
+
+    Blom's approximation of the largest of n normal values.
+
+    Examples
+    --------
+    >>> round(slowest_of(1), 2), round(slowest_of(8), 2), round(slowest_of(1024), 1)
+    (0.0, 1.43, 3.2)
+    """
+    return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) if ranks > 1 else 0.0
 
 
 class ComputeModel:
@@ -30,6 +44,8 @@ class ComputeModel:
     attention
         Generation of fused attention: ``flash1``, ``flash2``, ``flash3``; None: the one usual on
         that GPU.
+    ranks
+        GPUs that compute in step: the slowest of them sets the pace.
     """
 
     def __init__(
@@ -39,6 +55,7 @@ class ComputeModel:
         constants: Constants | None = None,
         framework: str = "megatron",
         attention: str | None = None,
+        ranks: int = 1,
     ) -> None:
         self.gpu = gpu
         self.constants = constants or load_constants()
@@ -51,6 +68,8 @@ class ComputeModel:
         self.attention = attention or known.attention_kernel.get(
             gpu.generation, known.attention_kernel["default"]
         )
+        self.pace = 1.0 + known.gpu_spread * slowest_of(ranks)
+        """Factor on all kernels' times: how much slower the slowest of the GPUs is."""
         self.memory_Bps = reached_Bps(gpu, known)
         """Bandwidth that streaming kernels reach, bytes/s."""
         self._timed = lru_cache(maxsize=65536)(self._kernel_s)
@@ -70,7 +89,7 @@ class ComputeModel:
         dtype
             Type of products that do not name their own.
         """
-        return self._timed(kernel, dtype)
+        return self.pace * self._timed(kernel, dtype)
 
     def _kernel_s(self, kernel: Kernel, dtype: str) -> float:
         known = self.constants
@@ -147,8 +166,8 @@ class ComputeModel:
         master = master_bytes or parameter_bytes
         per_parameter = gradient_bytes * (2.0 if clip else 1.0) + 2.0 * (master + moments)
         per_parameter += parameter_bytes if master_bytes else 0.0
-        known = self.constants
-        return n_parameters * per_parameter / self.memory_Bps + 2 * (known.ramp_s + known.launch_s)
+        moved_s = n_parameters * per_parameter / self.memory_Bps
+        return moved_s + self.constants.host_step_s[self.framework]
 
     def host_copy_s(self, n_bytes: float, link_Bps: float) -> float:
         """Return the time of a copy between host and GPU over a link of `link_Bps`, one way."""
@@ -191,6 +210,7 @@ def compute_model(
     l2_bytes: int = 0,
     framework: str = "megatron",
     attention: str | None = None,
+    ranks: int = 1,
     constants: Constants | None = None,
 ) -> ComputeModel:
     """Return the compute model of a GPU given in plain numbers.
@@ -200,7 +220,7 @@ def compute_model(
     name, generation, peak_flops, memory_Bps, compute_units, l2_bytes
         As in a GPU preset: dense peaks in FLOP/s by ``fp32 tf32 fp16 bf16 fp8 fp4 int8``,
         bytes/s, number, bytes.
-    framework, attention, constants
+    framework, attention, ranks, constants
         As of `ComputeModel`.
     """
     gpu = Gpu(
@@ -211,4 +231,6 @@ def compute_model(
         compute_units=compute_units,
         l2_bytes=l2_bytes,
     )
-    return ComputeModel(gpu, constants=constants, framework=framework, attention=attention)
+    return ComputeModel(
+        gpu, constants=constants, framework=framework, attention=attention, ranks=ranks
+    )

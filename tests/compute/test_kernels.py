@@ -57,8 +57,8 @@ def test_a_group_of_products_fills_the_units_together():
 
 @given(
     m=st.integers(1, 20000),
-    n=st.integers(1, 20000),
-    k=st.integers(1, 20000),
+    n=st.integers(1, 300).map(lambda lines: 64 * lines),
+    k=st.integers(1, 300).map(lambda lines: 64 * lines),
     factor=st.integers(2, 4),
 )
 def test_no_product_beats_peak_or_bandwidth_and_longer_sums_take_longer(m, n, k, factor):
@@ -66,8 +66,8 @@ def test_no_product_beats_peak_or_bandwidth_and_longer_sums_take_longer(m, n, k,
     time_s = MODEL.kernel_s(kernel, "half")
     assert time_s >= kernel.flops / A100.peak("half")
     assert time_s >= 2 * (m * k + k * n + m * n) / A100.memory_Bps
-    # Splitting the sum starts at 1,024 terms, and may save a few microseconds there.
-    assert MODEL.kernel_s(product(m, n, k * factor), "half") >= time_s * 0.8
+    # Splitting the sum starts at 512 terms, and may save a few microseconds there.
+    assert MODEL.kernel_s(product(m, n, k * factor), "half") >= time_s * 0.75
 
 
 def test_memory_bound_work_runs_at_its_share_of_bandwidth():
@@ -93,18 +93,36 @@ def test_large_kernels_hide_the_host_and_syncs_take_no_compute():
 
 def test_adam_moves_its_states_once():
     # fp16 parameters: gradients read twice (norm, update) at 4 B, master and moments read and
-    # written: 2·12 B, parameters written: 2 B; 34 B in all.
-    time_s = MODEL.optimizer_s(1e9)
-    assert time_s == pytest.approx(34e9 / MODEL.memory_Bps, rel=0.01)
+    # written: 2·12 B, parameters written: 2 B; 34 B in all.  SGD has no moments: 18 B.
+    host_s = KNOWN.host_step_s["megatron"]
+    adam_s, sgd_s = MODEL.optimizer_s(1e10), MODEL.optimizer_s(1e10, kind="sgd")
+    assert adam_s - host_s == pytest.approx(34e10 / MODEL.memory_Bps)
+    assert sgd_s - host_s == pytest.approx(18e10 / MODEL.memory_Bps)
     assert MODEL.optimizer_s(1e9, kind="none") == 0.0
-    assert MODEL.optimizer_s(1e9, kind="sgd") == pytest.approx(18e9 / MODEL.memory_Bps, rel=0.01)
+
+
+def test_rows_that_are_no_whole_lines_are_slow():
+    # GPT-2's 50,257 words against 50,304: arXiv 2401.14489, section 6.
+    ragged = MODEL.kernel_s(product(8192, 50257, 1024), "half")
+    padded = MODEL.kernel_s(product(8192, 50304, 1024), "half")
+    assert ragged > 1.5 * padded
+
+
+def test_many_gpus_wait_for_the_slowest():
+    kernel = product(8192, 8192, 8192)
+    alone = ComputeModel(A100).kernel_s(kernel, "half")
+    eight = ComputeModel(A100, ranks=8).kernel_s(kernel, "half")
+    many = ComputeModel(A100, ranks=16384).kernel_s(kernel, "half")
+    # The largest of 8 normal values is expected 1.42 deviations above their mean.
+    assert eight / alone == pytest.approx(1 + 1.42 * KNOWN.gpu_spread, rel=1e-3)
+    assert many / alone < 1 + 4.2 * KNOWN.gpu_spread
 
 
 def test_offload_is_bound_by_the_link_and_by_dram():
     link_Bps = 31.5e9
     assert MODEL.host_copy_s(1e9, link_Bps) > 1e9 / link_Bps
-    # ZeRO-Offload, arXiv 2101.06840, table 4: CPU Adam takes 0.25 s for 1 G parameters (22 GB/s
-    # per parameter byte …) on two 24-core Xeons with six DDR4-2666 channels each, 256 GB/s.
+    # ZeRO-Offload, arXiv 2101.06840, table 4: CPU Adam takes a quarter of a second for 1 G
+    # parameters on a DGX-2's two Xeons with six DDR4-2666 channels each, 256 GB/s.
     assert 0.1 < MODEL.cpu_optimizer_s(1e9, 256e9) < 0.4
 
 

@@ -44,6 +44,7 @@ def compute_for(record: Record, cluster: Cluster, constants: Constants | None) -
         constants=constants,
         framework="graph" if record.graphs else record.strategy.framework,
         attention=record.attention,
+        ranks=record.strategy.world_size,
     )
 
 

@@ -16,6 +16,9 @@ from validation.training.record import Excluded, Record, rows_of
 __all__ = ["records"]
 
 SOURCE = "torchtitan"
+_EARLY_STOP = 0.75
+"""Share of a block's forward that full checkpoints compute again: all but the last product
+(torch.utils.checkpoint, ``set_checkpoint_early_stop``)."""
 _MODELS = {"8B": "llama-3.1-8b", "70B": "llama-3.1-70b", "405B": "llama-3.1-405b"}
 
 
@@ -51,7 +54,7 @@ def _record(row: int, cells: Mapping[str, str]) -> Record:
         micro_batches=passes,
         seq=seq,
         recompute="full",
-        recompute_layers=None if whole else max(1, model.blocks // pipeline // 2),
+        recompute_layers=max(1, round((_EARLY_STOP if whole else 0.5) * model.blocks / pipeline)),
         compiled=cells["compile"] == "1",
         precision=Precision(
             compute="f8e4m3" if float8 else "bfloat16",
