@@ -87,6 +87,7 @@ def tasks_of_layer(
     sizes: dict[str, int],
     *,
     own_tied: bool = False,
+    visits: int = 0,
 ) -> LayerTasks:
     """Return the tasks of one layer.
 
@@ -100,10 +101,14 @@ def tasks_of_layer(
         Ranks in a group of each axis.
     own_tied
         Parameters tied to one of another stage have storage of their own here.
+    visits
+        Experts that each token goes to.
     """
     dtype = strategy.precision.compute
     forward = layer.forward(part)
     backward = layer.backward(part)
+    # Of what an exchange of tokens carries, the part that crosses to other nodes.
+    share = min(1.0, (strategy.routed_nodes or 0) / max(1, visits))
     times = compute.work_s(backward, dtype)
     split = strategy.schedule in ("zb_h1", "zb_h2")
     name = layer.name
@@ -115,7 +120,7 @@ def tasks_of_layer(
             replace(of, overlaps=False) if isinstance(of, Sync) and of.axis == "tensor" else of
             for of in (backward[index] for index in kept)
         ]
-        return expand(work, [times[index] for index in kept], name, strategy, sizes)
+        return expand(work, [times[index] for index in kept], name, strategy, sizes, share)
 
     ways = {
         "none": 1,
@@ -124,8 +129,8 @@ def tasks_of_layer(
     }
     return LayerTasks(
         layer=layer,
-        forward=expand(forward, compute.work_s(forward, dtype), name, strategy, sizes),
-        backward=expand(backward, times, name, strategy, sizes),
+        forward=expand(forward, compute.work_s(forward, dtype), name, strategy, sizes, share),
+        backward=expand(backward, times, name, strategy, sizes, share),
         input_gradient=cut(False) if split else (),
         weight_gradient=cut(True) if split else (),
         parameters=tuple(
@@ -144,8 +149,10 @@ def tasks_of_layer(
 class _Writer:
     """Collects kernels until a synchronisation; then they are one compute."""
 
-    def __init__(self, layer: str, sizes: dict[str, int]) -> None:
+    def __init__(self, layer: str, sizes: dict[str, int], share: float) -> None:
         self.tape = Tape(sizes)
+        self._sizes = sizes
+        self._share = share
         self._layer = layer
         self._purpose: Purpose = "forward"
         self._seconds = 0.0
@@ -163,12 +170,19 @@ class _Writer:
 
     def sync(self, sync: Sync, stream: str) -> None:
         self.flush()
-        for _ in range(sync.times):
+        whole: list[tuple[str, str, int]] = [(sync.name, sync.axis, sync.size_bytes)]
+        limited = self._sizes.get("expert_near", 1) > 1 and self._sizes["expert_across"] > 1
+        if limited and sync.axis == "expert" and sync.collective == "all_to_all":
+            whole = [
+                (f"{sync.name} across", "expert_across", int(sync.size_bytes * self._share)),
+                (f"{sync.name} near", "expert_near", sync.size_bytes),
+            ]
+        for name, axis, size_bytes in whole * sync.times:
             self.tape.call(
-                f"{sync.name} {self._layer}",
+                f"{name} {self._layer}",
                 sync.collective,
-                sync.size_bytes,
-                sync.axis,
+                size_bytes,
+                axis,
                 stream=stream,
                 traffic=sync.axis,
                 after=None if stream == "compute" else "compute",
@@ -181,6 +195,7 @@ def expand(
     layer: str,
     strategy: Strategy,
     sizes: dict[str, int],
+    share: float = 1.0,
 ) -> tuple[Task, ...]:
     """Return operations as tasks: kernels between two synchronisations become one compute.
 
@@ -191,8 +206,13 @@ def expand(
     the pair takes n max(piece, shift) + piece.  With `overlap_tensor` a tensor-parallel
     all_gather runs in the same way beside the product after it, a reduce_scatter beside the one
     before it, in as many pieces as there are ranks (Transformer Engine's user buffers).
+
+    With node-limited routing a token crosses the network once to each of at most `routed_nodes`
+    nodes and is spread there over NVLink (DeepSeek-V3, arXiv:2412.19437, section 3.2.2): an
+    exchange between ranks of the same place in their nodes, of `share` of the bytes, and one
+    within nodes.
     """
-    out = _Writer(layer, sizes)
+    out = _Writer(layer, sizes, share)
     index = 0
     while index < len(work):
         operation = work[index]

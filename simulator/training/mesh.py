@@ -15,8 +15,11 @@ __all__ = ["build_mesh", "group_sizes"]
 IntArray = NDArray[np.int64]
 
 
-def group_sizes(strategy: Strategy) -> dict[str, int]:
+def group_sizes(strategy: Strategy, gpus_per_node: int | None = None) -> dict[str, int]:
     """Return the number of members in a group of each axis of `Mesh.groups`.
+
+    With node-limited routing and a known size of nodes, `expert_near` are the ranks of an expert
+    group that are taken for one node, `expert_across` those in the same place of its nodes.
 
     Notes
     -----
@@ -32,6 +35,9 @@ def group_sizes(strategy: Strategy) -> dict[str, int]:
     experts_over = strategy.expert * expert_tensor
     expert_data = max(1, replicas * strategy.tensor // experts_over)
     expert_instances = math.gcd(instances, expert_data)
+    near = 1
+    if strategy.routed_nodes is not None and gpus_per_node is not None:
+        near = math.gcd(strategy.expert, max(1, gpus_per_node // expert_tensor))
     return {
         "tensor": strategy.tensor,
         "context": strategy.context,
@@ -41,6 +47,8 @@ def group_sizes(strategy: Strategy) -> dict[str, int]:
         "secondary": secondary,
         "secondary_across": max(1, shard // secondary),
         "expert": strategy.expert,
+        "expert_near": near,
+        "expert_across": strategy.expert // near,
         "expert_data": expert_data,
         "expert_shard": expert_data // expert_instances,
         "expert_replicate": expert_instances,
@@ -51,7 +59,7 @@ def group_sizes(strategy: Strategy) -> dict[str, int]:
     }
 
 
-def build_mesh(strategy: Strategy) -> Mesh:
+def build_mesh(strategy: Strategy, gpus_per_node: int | None = None) -> Mesh:
     """Return all ranks and all groups with more than one member.
 
     Ranks count through the axes in the strategy's order, innermost first.  Sharding groups are
@@ -72,7 +80,7 @@ def build_mesh(strategy: Strategy) -> Mesh:
         moved = ranks.transpose([outer_first.index(axis) for axis in others + members])
         return moved.reshape(-1, math.prod(extent[axis] for axis in members))
 
-    size = group_sizes(strategy)
+    size = group_sizes(strategy, gpus_per_node)
     data = over("data", "context")
     shard = data.reshape(-1, size["shard"])
     pipeline = over("pipeline")
@@ -128,8 +136,11 @@ def _expert_groups(
     expert_tensor = strategy.expert_tensor or strategy.tensor
     grid = by_stage.reshape(stages, -1, strategy.expert, expert_tensor)
     expert_data = grid.transpose(0, 2, 3, 1).reshape(-1, grid.shape[1])
+    expert = grid.transpose(0, 1, 3, 2).reshape(-1, strategy.expert)
     return {
-        "expert": grid.transpose(0, 1, 3, 2).reshape(-1, strategy.expert),
+        "expert": expert,
+        "expert_near": expert.reshape(-1, size["expert_near"]),
+        "expert_across": _across(expert, size["expert_near"]),
         "expert_data": expert_data,
         "expert_shard": expert_data.reshape(-1, size["expert_shard"]),
         "expert_replicate": _across(expert_data, size["expert_shard"]),

@@ -14,7 +14,7 @@ from simulator.training.layer_tasks import LocalParameter
 from simulator.training.pipeline import PassKind
 from simulator.training.plan import Task
 from simulator.training.sharing import DataSync, StageContext
-from simulator.training.tape import Mark, Tape, joined
+from simulator.training.tape import Mark, Tape
 
 __all__ = ["BucketedSync", "GradientBucket"]
 
@@ -170,11 +170,11 @@ class BucketedSync(DataSync):
             pending.append(part)
             complete = [b for b in self.buckets[chunk] if b.ready == position]
             if complete:
-                tape.put(joined(pending))
+                tape.put(self.merged(pending))
                 pending = []
                 for bucket in complete:
                     self.reduce(tape, bucket)
-        tape.put(joined(pending))
+        tape.put(self.merged(pending))
         return tape.tasks
 
     def _first_forward(self, chunk: int) -> Sequence[Task]:
@@ -184,12 +184,12 @@ class BucketedSync(DataSync):
         for index, part in enumerate(self.parts("forward", chunk)):
             needed = [b for b in self.buckets[chunk] if layers - 1 - b.ready == index]
             if needed:
-                tape.put(joined(pending))
+                tape.put(self.merged(pending))
                 pending = []
                 for bucket in needed:
                     tape.wait(self._gathered[bucket.name])
             pending.append(part)
-        tape.put(joined(pending))
+        tape.put(self.merged(pending))
         return tape.tasks
 
     def finish(self) -> Sequence[Task]:

@@ -143,7 +143,7 @@ class ShardedSync(DataSync):
                     layer = layers[position]
                     count = self.gathered(layer, expert=False) + self.gathered(layer, expert=True)
                     self.after_gather(tape, layer.layer.name, count, kind)
-            tape.put(part)
+            tape.put(self.merged((part,)))
             if reduces:
                 self.reduce_pass(tape, layers, position)
             if gathers and position + ahead + 1 < len(layers):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.training.gpu_time import ComputeLike, Host
+from simulator.training.halves import in_halves
 from simulator.training.layer_tasks import LayerTasks
 from simulator.training.pipeline import PassKind
 from simulator.training.plan import Task, Wait
@@ -66,7 +67,12 @@ class DataSync:
         first, last
             It is the chunk's first, last pass of this kind in the step.
         """
-        return joined(self.parts(kind, chunk))
+        return self.merged(self.parts(kind, chunk))
+
+    def merged(self, parts: Sequence[Sequence[Task]]) -> tuple[Task, ...]:
+        """Return layers one after another, in halves where the strategy says so."""
+        tasks = joined(parts)
+        return in_halves(tasks) if self.strategy.overlap_expert else tasks
 
     def parts(self, kind: PassKind, chunk: int) -> list[tuple[Task, ...]]:
         """Return the tasks of a pass layer by layer, in the order in which they run."""

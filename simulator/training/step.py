@@ -22,7 +22,12 @@ __all__ = ["check_strategy", "plan_step"]
 
 
 def plan_step(
-    model: Model, strategy: Strategy, compute: ComputeLike, *, host: Host | None = None
+    model: Model,
+    strategy: Strategy,
+    compute: ComputeLike,
+    *,
+    host: Host | None = None,
+    gpus_per_node: int | None = None,
 ) -> StepPlan:
     """Return what every rank does in one training step.
 
@@ -36,6 +41,8 @@ def plan_step(
         How long kernels, copies and optimisers take on the GPU.
     host
         What offloading uses; typical numbers by default.
+    gpus_per_node
+        Ranks of a node; node-limited routing needs it.
 
     Raises
     ------
@@ -48,8 +55,8 @@ def plan_step(
     Micro-batches are alike, so their passes share one tuple of tasks; only a chunk's first
     forward and last backward may differ.  Not modelled: the input pipeline, evaluation, logging.
     """
-    check_strategy(model, strategy, strategy.world_size)
-    sizes = group_sizes(strategy)
+    check_strategy(model, strategy, strategy.world_size, gpus_per_node)
+    sizes = group_sizes(strategy, gpus_per_node)
     seq = strategy.seq or model.seq
     chunks = split_layers(
         model,
@@ -72,7 +79,15 @@ def plan_step(
                     left -= 1
                 own_tied = strategy.pipeline > 1 and stage == strategy.pipeline - 1
                 made.append(
-                    tasks_of_layer(layer, part, strategy, compute, sizes, own_tied=own_tied)
+                    tasks_of_layer(
+                        layer,
+                        part,
+                        strategy,
+                        compute,
+                        sizes,
+                        own_tied=own_tied,
+                        visits=model.experts_per_token,
+                    )
                 )
             built.append(tuple(made))
         context = StageContext(
@@ -85,7 +100,7 @@ def plan_step(
         )
         roles.append(Role(stage=stage, tasks=_stage(model, context, seq)))
     return StepPlan(
-        mesh=_used(build_mesh(strategy), roles),
+        mesh=_used(build_mesh(strategy, gpus_per_node), roles),
         roles=tuple(roles),
         notes=notes_of(model, strategy),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -31,7 +32,10 @@ def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=0, world_size=1
     )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     yield
+    torch.set_num_threads(threads)
     torch.distributed.destroy_process_group()
 
 
@@ -60,7 +64,7 @@ class Gpt(nn.Module):
         super().__init__()
         self.net = gpt2()
         for parameter in self.net.parameters():
-            nn.init.normal_(parameter, std=0.02)
+            nn.init.constant_(parameter, 0.01)
 
     def forward(self, tokens: Any) -> Any:
         inner = self.net.transformer
@@ -85,8 +89,14 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 }
 
 
-def torch_plan(name: str, **options: Any) -> tuple[list[Plan], list[int]]:
-    """Return the members of each bucket in three iterations, and the order of readiness."""
+@lru_cache
+def torch_plan(
+    name: str, bucket_cap_mb: int | None = None, find_unused_parameters: bool = False
+) -> tuple[list[Plan], list[int]]:
+    """Return the members of each bucket in two iterations, and the order of readiness."""
+    options: dict[str, Any] = {"find_unused_parameters": find_unused_parameters}
+    if bucket_cap_mb is not None:
+        options["bucket_cap_mb"] = bucket_cap_mb
     build, data = MODELS[name]
     model = build()
     number = {id(parameter): i for i, parameter in enumerate(model.parameters())}
@@ -106,7 +116,7 @@ def torch_plan(name: str, **options: Any) -> tuple[list[Plan], list[int]]:
 
     hook.__annotations__.clear()  # torch reads them
     ddp.register_comm_hook(None, hook)
-    for _ in range(3):
+    for _ in range(2):
         seen.append([])
         ddp(data()).backward()
     return seen, ready[: len(number)]
@@ -127,25 +137,24 @@ def sizes_of(plan: Plan) -> list[int]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("cap", [None, 5, 60])
+@pytest.mark.parametrize("cap", [None, 5])
 def test_buckets_equal_pytorchs_before_and_after_the_rebuild(name: str, cap: int | None) -> None:
-    options = {} if cap is None else {"bucket_cap_mb": cap}
-    plans, ready = torch_plan(name, **options)
+    plans, ready = torch_plan(name, cap)
     # A cap given by the user holds for the first bucket, too.
     limits = {}
     if cap is not None:
         limits = {"first_bucket_bytes": cap * MIB, "bucket_cap_bytes": cap * MIB}
     assert len(plans[0]) == 1, "all gradients in one bucket until their order is known"
     assert sizes_of(ours(name, rebuilt=False, **limits)) == sizes_of(plans[0])
-    assert ours(name, ready=ready, **limits) == plans[1] == plans[2]
-    assert len(plans[1]) > 1 or (name, cap) == ("resnet-18", 60)
+    assert ours(name, ready=ready, **limits) == plans[1]
+    assert len(plans[1]) > 1
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_buckets_that_may_hold_unused_parameters_stay_in_registered_order(name: str) -> None:
     plans, _ = torch_plan(name, find_unused_parameters=True)
     found = ours(name, find_unused=True)
-    assert [(size, tuple(sorted(of))) for size, of in plans[2]] == [
+    assert [(size, tuple(sorted(of))) for size, of in plans[1]] == [
         (size, tuple(sorted(of))) for size, of in found
     ]
     assert len(found) > 2
@@ -172,7 +181,7 @@ def test_a_planned_step_reduces_those_buckets(name: str, optimizer: str, cap: in
     )
     plan = plan_step(get_model(name), strategy, SecondsGpu())
     calls = [t for t in plan.roles[0].tasks if isinstance(t, Call) and t.axis == "data"]
-    plans, _ = torch_plan(name, **({} if cap is None else {"bucket_cap_mb": cap}))
+    plans, _ = torch_plan(name, cap)
     assert [call.size_bytes for call in calls] == sizes_of(plans[1])
 
 
