@@ -298,13 +298,10 @@ def _bert(c: _Config) -> Sizes:
 
 def _vit(c: _Config) -> Sizes:
     image, patch = c.size("image_size", default=224), c.size("patch_size", default=16)
-    if image % patch:
-        c.problem("patch_size", f"{patch} does not divide {image}", f"a divisor of {image}")
     labels = c.values.get("id2label")
     return _encoder(c) | {
         "image": image,
         "patch": patch,
-        "seq": (image // patch) ** 2 + 1,
         "classes": len(labels) if isinstance(labels, Mapping) and labels else 1000,
         "tied": False,
         "names": "vit",

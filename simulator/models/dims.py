@@ -93,7 +93,7 @@ class Dims:
     classes: int = 0
     """A classifier in place of the language head (ViT)."""
     image: int = 0
-    """Pixels of a side; not 0: patches in place of tokens."""
+    """Pixels of a side; not 0: patches in place of tokens, and `seq` follows."""
     patch: int = 16
     """Pixels of a patch's side."""
     mlm_head: bool = False
@@ -180,6 +180,14 @@ def _contradictions(dims: Dims) -> list[Problem]:
                 allowed=f"1 … {dims.experts}",
             )
         )
+    if dims.image % dims.patch:
+        found.append(
+            Problem(
+                key="patch",
+                message=f"patches of {dims.patch} do not divide an image of {dims.image} pixels",
+                allowed=f"a divisor of {dims.image}",
+            )
+        )
     if dims.latent and not (dims.nope_dim and dims.rope_dim):
         found.append(Problem(key="kv_lora", message="latent attention needs nope_dim and rope_dim"))
     return found
@@ -228,12 +236,15 @@ def read_dims(values: Mapping[str, Any]) -> Dims:
     head_dim = dims.nope_dim + dims.rope_dim if dims.latent else dims.head_dim
     head_dim = head_dim or dims.hidden // dims.heads
     ffn = dims.ffn or 4 * dims.hidden
+    # Of images the sequence is their patches and the class token.
+    seq = (dims.image // dims.patch) ** 2 + 1 if dims.image else dims.seq
     return dataclasses.replace(
         dims,
         kv_heads=dims.kv_heads or dims.heads,
         head_dim=head_dim,
         value_dim=dims.value_dim or head_dim,
         ffn=ffn,
+        seq=seq,
         expert_ffn=dims.expert_ffn or ffn,
         qkv_bias=dims.bias if dims.qkv_bias is None else dims.qkv_bias,
         output_bias=dims.bias if dims.output_bias is None else dims.output_bias,

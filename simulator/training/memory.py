@@ -45,6 +45,21 @@ COMMUNICATOR_BYTES = 24 * (4 + 4 + 1) * 2**20
 """Buffers of one NCCL communicator: 24 channels with a buffer of 4 MiB (Simple), up to 4 (LL128)
 and up to 1 (LL) at the receiving end (NCCL, src/include/device.h, NCCL_BUFFSIZE)."""
 
+_COMMUNICATORS = (
+    "tensor",
+    "context",
+    "shard",
+    "replicate",
+    "expert",
+    "expert_data",
+    "pipeline",
+    "ends",
+    "model",
+    "world",
+)
+"""Groups that have a communicator of their own: those of the axes, tied embeddings, the norm of all
+gradients, and all ranks (Megatron-LM, megatron/core/parallel_state.py)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
@@ -178,10 +193,7 @@ def memory_report(
     uneven = strategy.framework != "megatron"
     chunks = split_layers(model, strategy.pipeline, strategy.virtual, uneven=uneven)
     sizes = group_sizes(strategy)
-    communicators = sum(
-        sizes[axis] > 1 for axis in ("tensor", "context", "shard", "replicate", "expert")
-    )
-    communicators += strategy.pipeline > 1
+    communicators = sum(sizes.get(axis, 1) > 1 for axis in _COMMUNICATORS)
     stages: list[StageMemory] = []
     for stage, own in enumerate(chunks):
         states = stage_states(model, strategy, own, stage, sizes)

@@ -204,7 +204,10 @@ def test_sources_of_all_kinds(tmp_path: Path) -> None:
         ('{"model_type": "gpt2", "n_head": 7}', ["768 is not a multiple of 7 heads"]),
         ('{"model_type": "gpt2", "activation_function": "selu"}', ["'selu'", "gelu"]),
         ('{"model_type": "gpt2", "tie_word_embeddings": "yes"}', ["true, false"]),
-        ('{"model_type": "vit", "patch_size": 15}', ["15 does not divide 224"]),
+        (
+            '{"model_type": "vit", "patch_size": 15}',
+            ["patches of 15 do not divide an image of 224"],
+        ),
     ],
 )
 def test_what_cannot_be_read_says_why(source: str, told: list[str]) -> None:

@@ -47,6 +47,12 @@ def test_sizes_can_be_changed() -> None:
     assert model.name != "llama-2-70b"
 
 
+def test_a_larger_image_has_more_patches() -> None:
+    # torchvision's ViT-B/16 for 384 pixels: 86,859,496 parameters.
+    model = get_model("vit-b-16", image=384)
+    assert (model.seq, model.n_parameters) == (577, 86_859_496)
+
+
 def test_all_wrong_sizes_are_told_at_once() -> None:
     with pytest.raises(ScenarioError) as caught:
         from_dims(hiden=768, layers=0, heads=12, activation="swish", tied=3)
@@ -63,6 +69,7 @@ def test_all_wrong_sizes_are_told_at_once() -> None:
         ({"hidden": 768, "heads": 12, "kv_heads": 5}, "kv_heads"),
         ({"hidden": 768, "heads": 12, "experts": 4}, "experts_per_token"),
         ({"hidden": 768, "heads": 12, "kv_lora": 64}, "kv_lora"),
+        ({"hidden": 768, "heads": 12, "image": 225}, "patch"),
     ],
 )
 def test_sizes_that_do_not_fit_together(sizes: dict[str, int], key: str) -> None:

@@ -296,7 +296,7 @@ def chronicle(
 
 
 def test_measured_memory_of_3d_parallel_jobs() -> None:
-    # Nothing is fitted to these.  Errors are -4 to -17 %: what DeepSpeed holds beside its states
+    # Nothing is fitted to these.  Errors are -3 to -15 %: what DeepSpeed holds beside its states
     # and buckets is not known to the model, so a margin of a sixth is wise there.
     model = big(14336, 72)
     errors = [
@@ -304,8 +304,8 @@ def test_measured_memory_of_3d_parallel_jobs() -> None:
         for shape, measured in CHRONICLES.items()
     ]
     assert len(errors) == 17
-    assert abs(statistics.median(errors)) < 0.125
-    assert max(abs(error) for error in errors) < 0.18
+    assert abs(statistics.median(errors)) < 0.11
+    assert max(abs(error) for error in errors) < 0.16
 
 
 def test_what_ran_out_of_memory_there() -> None:
