@@ -93,7 +93,7 @@ def build_mesh(strategy: Strategy, gpus_per_node: int | None = None) -> Mesh:
         "secondary": shard.reshape(-1, size["secondary"]),
         "secondary_across": _across(shard, size["secondary"]),
         "pipeline": pipeline,
-        "ends": pipeline[:, [0, -1]],
+        "ends": pipeline[:, [0, -1]] if strategy.pipeline > 1 else pipeline,
         "model": over("tensor", "pipeline"),
         "world": np.arange(strategy.world_size).reshape(1, -1),
     }

@@ -91,9 +91,11 @@ class Mesh:
     """Pipeline stage, shape (world,)."""
     groups: dict[str, IntArray]
     """`tensor`, `context`, `data` (all replicas of a parameter, context ranks included),
-    `shard` and `replicate` (parts of data), `secondary`, `expert`, `expert_data`,
-    `expert_shard`, `expert_replicate`, `pipeline`, `ends` (first and last stage, tied embeddings)
-    and `world`; only those with more than one member that the plan needs."""
+    `shard` and `replicate` (parts of data), `secondary` and `secondary_across` (parts of shard),
+    `expert`, `expert_near` and `expert_across` (ranks of an expert group on one node; in the same
+    place of its nodes), `expert_data`, `expert_shard`, `expert_replicate`, `pipeline`, `ends`
+    (first and last stage, tied embeddings), `model` (all ranks of one copy of the model) and
+    `world`; only those with more than one member that the plan needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,10 @@ class ResNet(nn.Module):
 class Gpt(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.net = gpt2()
+        with torch.device("meta"):
+            net = gpt2()
+        self.net = net.to_empty(device="cpu")
+        self.net.lm_head.weight = self.net.transformer.wte.weight
         for parameter in self.net.parameters():
             nn.init.constant_(parameter, 0.01)
 
