@@ -10,6 +10,7 @@ from simulator.cli.options import (
     Algorithm,
     Channels,
     Csv,
+    Environment,
     Fabric,
     GpusPerNode,
     Json,
@@ -54,6 +55,7 @@ def command(
     ] = None,
     root: Annotated[str | None, typer.Option("--root", "-r", help="Root rank; default 0.")] = None,
     profile: Profile = "nccl",
+    env: Environment = None,
     set_: Settings = None,
     csv: Csv = None,
     json: Json = None,
@@ -68,7 +70,7 @@ def command(
 ) -> None:
     """Predict an nccl-tests table from words."""
     from simulator.cli.output import Files
-    from simulator.cli.shared import has_sizes, simulate_and_print
+    from simulator.cli.shared import environment_words, has_sizes, simulate_and_print
     from simulator.scenario.resolve import from_words
 
     words = {
@@ -94,6 +96,7 @@ def command(
         "collective.channels": channels,
     }
     words |= {key: value for key, value in optional.items() if value is not None}
+    words |= environment_words(env)
     words |= _assignments(set_ or [])
     scenarios = from_words(words)
     several = len(scenarios.variants) > 1

@@ -9,6 +9,7 @@ import typer
 
 from simulator.cli.measured import (
     Collective,
+    Costs,
     Fabric,
     Given,
     GpusPerNode,
@@ -38,6 +39,7 @@ def command(
     gpus_per_node: GpusPerNode = None,
     fabric: Fabric = None,
     scenario: Scenario = None,
+    costs: Costs = None,
     set_: Settings = None,
     collective: Collective = None,
     max_error: Annotated[
@@ -63,6 +65,7 @@ def command(
         fabric=fabric,
         scenario=scenario,
         settings=tuple(set_ or ()),
+        costs=costs,
     )
     comparisons: list[Comparison] = []
     for place, (file, table) in enumerate(tables):

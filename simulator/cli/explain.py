@@ -9,6 +9,7 @@ import typer
 from simulator.cli.options import (
     Algorithm,
     Channels,
+    Environment,
     Fabric,
     GpusPerNode,
     Node,
@@ -37,6 +38,7 @@ def command(
     steps: Annotated[
         bool, typer.Option("--steps", help="Print who sends what in every step (one channel).")
     ] = False,
+    env: Environment = None,
     set_: Settings = None,
 ) -> None:
     """Explain one call."""
@@ -45,7 +47,7 @@ def command(
     import numpy as np
 
     from simulator.cli.output import warn
-    from simulator.cli.shared import has_sizes
+    from simulator.cli.shared import environment_words, has_sizes
     from simulator.compose.build import build_cluster
     from simulator.compose.cluster import Choice
     from simulator.compose.explain import explain_call, step_table
@@ -70,6 +72,7 @@ def command(
         "collective.channels": channels,
     }
     words |= {key: value for key, value in optional.items() if value is not None}
+    words |= environment_words(env)
     words |= dict(split_assignment(text) for text in set_ or [])
     scenarios = from_words(words)
     for problem in scenarios.warnings:

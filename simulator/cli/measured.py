@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Collective",
+    "Costs",
     "Fabric",
     "Given",
     "GpusPerNode",
@@ -38,6 +39,10 @@ Fabric = Annotated[str | None, typer.Option("--fabric", help="Kind of network be
 Scenario = Annotated[
     str | None, typer.Option("--scenario", help="Scenario file, instead of --node.")
 ]
+Costs = Annotated[
+    str | None,
+    typer.Option("--costs", help="Library: nccl, rccl, gloo, mpi …; left out, the log is asked."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any other key of a scenario."),
@@ -57,6 +62,7 @@ class Given:
     fabric: str | None
     scenario: str | None
     settings: tuple[str, ...]
+    costs: str | None = None
 
     @property
     def words(self) -> dict[str, str]:
@@ -68,6 +74,7 @@ class Given:
             "nodes": self.nodes,
             "gpus_per_node": self.gpus_per_node,
             "fabric.kind": self.fabric,
+            "costs.profile": self.costs,
         }
         words = {key: value for key, value in found.items() if value is not None}
         return words | dict(split_assignment(text) for text in self.settings)

@@ -10,6 +10,7 @@ __all__ = [
     "Algorithm",
     "Channels",
     "Csv",
+    "Environment",
     "Fabric",
     "GpusPerNode",
     "Json",
@@ -39,7 +40,18 @@ Fabric = Annotated[
     str | None,
     typer.Option("--fabric", help="Network: single_switch, fat_tree, rail_optimized …"),
 ]
-Profile = Annotated[str, typer.Option("--profile", help="Cost profile; ideal is the textbook.")]
+Profile = Annotated[
+    str,
+    typer.Option(
+        "--profile",
+        "--costs",
+        help="Library: nccl, rccl, gloo, mpi, mpich; ideal is the textbook.",
+    ),
+]
+Environment = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME=VALUE", help="Variable of the library, as in a shell."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any other key, as fabric.oversubscription=2."),

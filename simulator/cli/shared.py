@@ -20,7 +20,7 @@ from simulator.cli.output import (
 if TYPE_CHECKING:
     from simulator.scenario.resolve import ScenarioSet
 
-__all__ = ["TABLES", "has_sizes", "simulate_and_print"]
+__all__ = ["TABLES", "environment_words", "has_sizes", "simulate_and_print"]
 
 TABLES = ("summary", "nccl-tests")
 
@@ -76,3 +76,26 @@ def simulate_and_print(
     write_files(result, files)
     if any(text.startswith("interrupted") for text in result.warnings):
         raise typer.Exit(130)
+
+
+def environment_words(given: list[str] | None) -> dict[str, str]:
+    """Return ``--env`` options as words of a scenario; a comma in a value is no sweep.
+
+    Raises
+    ------
+    ScenarioError
+        An option without ``=``.
+    """
+    import json
+
+    from simulator.base.errors import Problem
+
+    words: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise ScenarioError(
+                Problem(file="--env", message=f"{text!r} has no value", allowed="NAME=VALUE")
+            )
+        words[f"env.{name.strip()}"] = json.dumps(value)
+    return words

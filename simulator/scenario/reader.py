@@ -376,7 +376,7 @@ def split_short(name: str, node: Node | None) -> Node | None:
 
 
 def _split(node: Node | None) -> Node | None:
-    if isinstance(node, Scalar) and node.word and "," in node.text:
+    if isinstance(node, Scalar) and node.word and not node.quoted and "," in node.text:
         parts = (dataclasses.replace(node, text=part.strip()) for part in node.text.split(","))
         return Sequence(node.place, tuple(parts))
     return node
