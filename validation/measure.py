@@ -98,6 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     add("-r", "--root", type=int, default=default.root)
     add("-w", "--warmup", type=int, default=default.warmup)
     add("-n", "--iterations", type=int, default=default.iterations)
+    add("-a", "--over-ranks", default=default.over_ranks, help="average, min or max over ranks")
+    add("-G", "--graph", type=int, default=default.graph, help="replays of a CUDA graph (NCCL)")
     add("-c", "--check", type=int, choices=(0, 1), default=1, help="check the data")
     add("--algorithm", default=LIBRARY, help="library, or schedules: ring,tree,…")
     add("--channels", type=int, default=default.channels, help="channels of the schedule")
@@ -125,6 +127,8 @@ def _options(arguments: argparse.Namespace) -> MeasureOptions:
         root=arguments.root,
         warmup=arguments.warmup,
         iterations=arguments.iterations,
+        over_ranks=arguments.over_ranks,
+        graph=arguments.graph,
         check=bool(arguments.check),
         algorithms=tuple(name for name in arguments.algorithm.split(",") if name),
         channels=arguments.channels,

@@ -240,6 +240,142 @@ def test_file_that_is_no_measurement_is_refused(tmp_path):
             measure.read_measurement(path)
 
 
+# ---- what a GPU run does, with stubs in place of the GPUs -----------------------------------
+
+
+@pytest.fixture
+def fake_gpus(monkeypatch):
+    """Two GPUs and NCCL that only write down what they are asked for."""
+    from validation.harness import launch, worker
+
+    seen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: seen.append(("device", device)))
+    dist = torch.distributed
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(
+        dist, "init_process_group", lambda backend, **more: seen.append((backend, more))
+    )
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: seen.append(("destroy", None)))
+    monkeypatch.setattr(
+        worker, "measure_in_group", lambda options, group: seen.append(("measure", group))
+    )
+    monkeypatch.delenv("NCCL_TOPO_DUMP_FILE", raising=False)
+    yield launch, seen
+    os.environ.pop("NCCL_TOPO_DUMP_FILE", None)
+
+
+def test_a_rank_takes_its_gpu_before_nccl_begins(fake_gpus):
+    launch, seen = fake_gpus
+    launch._rank(MeasureOptions(backend="nccl"), 3, 4, 1, "env://")
+    assert [name for name, _ in seen] == ["device", "nccl", "measure", "destroy"]
+    gpu = torch.device("cuda", 1)
+    assert seen[0][1] == gpu
+    assert seen[1][1]["device_id"] == gpu
+    assert (seen[1][1]["rank"], seen[1][1]["world_size"]) == (3, 4)
+    assert seen[2][1].device == gpu
+    assert "NCCL_TOPO_DUMP_FILE" in os.environ
+
+
+def test_auto_takes_nccl_where_every_local_rank_has_a_gpu(fake_gpus, monkeypatch):
+    launch, seen = fake_gpus
+    for local_size, backend in (("2", "nccl"), ("4", "gloo")):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", local_size)
+        launch._rank(MeasureOptions(), 5, 8, 1, "env://")
+        assert backend in [name for name, _ in seen]
+        seen.clear()
+
+
+def test_a_rank_without_a_gpu_is_refused(fake_gpus):
+    launch, _ = fake_gpus
+    with pytest.raises(MeasureError, match="local rank 2 has no GPU: 2 here"):
+        launch._rank(MeasureOptions(backend="nccl"), 2, 4, 2, "env://")
+
+
+def test_after_an_error_nobody_waits_for_the_others(fake_gpus, monkeypatch):
+    from validation.harness import worker
+
+    launch, seen = fake_gpus
+
+    def broken(options, group):
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(worker, "measure_in_group", broken)
+    with pytest.raises(RuntimeError, match="memory"):
+        launch._rank(MeasureOptions(backend="nccl"), 0, 2, 0, "env://")
+    assert "destroy" not in [name for name, _ in seen]
+
+
+@pytest.mark.parametrize("name", ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"])
+def test_the_local_rank_is_read_from_every_launcher(fake_gpus, monkeypatch, name):
+    launch, seen = fake_gpus
+    for other in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
+        monkeypatch.delenv(other, raising=False)
+    for key, value in {"RANK": "9", "WORLD_SIZE": "16", name: "1"}.items():
+        monkeypatch.setenv(key, value)
+    launch._join(MeasureOptions(backend="nccl"))
+    assert seen[0][1] == torch.device("cuda", 1)
+
+
+def test_a_missing_address_of_the_master_is_told_without_a_traceback(monkeypatch, capsys):
+    for key, value in {"RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    assert measure.main(["all_reduce", "--backend", "gloo"]) == 2
+    assert "MASTER_ADDR" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("collective", ALL)
+def test_a_call_stays_inside_the_buffer_that_it_is_given(collective):
+    from validation.harness.operations import IN_PLACE, Group, prepare, span_of
+
+    count = 6
+    for in_place in (False, True):
+        if in_place and collective not in IN_PLACE:
+            continue
+        lengths = []
+        for spare in (0, 1000):
+            buffer = torch.zeros(span_of(collective, count, 8) + spare)
+            call = prepare(
+                *(collective, Group(3, 8, torch.device("cpu"), "gloo"), buffer, count),
+                **{"root": 3, "redop": "sum", "in_place": in_place},
+            )
+            views = [view for view, _, _ in (*call.fills, *call.results)] + call.scratch
+            lengths.append([view.numel() for view in views])
+        # A view beyond the end would be cut.
+        assert lengths[0] == lengths[1]
+
+
+def test_what_the_library_cannot_do_is_a_note_and_other_errors_are_not():
+    from validation.harness.operations import Group, Prepared
+    from validation.harness.worker import _first_call, _UnavailableError
+
+    group = Group(0, 1, torch.device("cpu"), "gloo")
+
+    def raising(error):
+        def call():
+            raise error
+
+        return Prepared(call, [], [], [])
+
+    for error in (RuntimeError("Invalid scalar type"), NotImplementedError("no gather")):
+        with pytest.raises(_UnavailableError):
+            _first_call(raising(error), group)
+    with pytest.raises(RuntimeError, match="peer"):
+        _first_call(raising(RuntimeError("Connection closed by peer")), group)
+
+
+def test_the_time_over_ranks_can_be_the_greatest():
+    found = measured(ranks=2, min_bytes=1024, max_bytes=1024, over_ranks="max")
+    assert all(half.time_s == half.max_s for half in halves(found))
+
+
+def test_graphs_need_nccl():
+    with pytest.raises(MeasureError, match="CUDA graphs need NCCL"):
+        measure.run_measure(MeasureOptions(backend="gloo", graph=4))
+
+
 # ---- GPUs -------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
 import re
@@ -23,12 +24,12 @@ _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
 
 
 def device_name(device: Any) -> str:
-    """Return the name of a GPU, or of the processor."""
+    """Return the name of a GPU, or of the processor with its cores."""
     if device.type == "cuda":
         import torch
 
         return str(torch.cuda.get_device_name(device))
-    return _cpu_name()
+    return f"{_cpu_name()}, {os.cpu_count()} cores"
 
 
 def request_topology() -> None:
@@ -37,6 +38,7 @@ def request_topology() -> None:
         handle, path = tempfile.mkstemp(suffix=".xml", prefix="collsim-topology-")
         os.close(handle)
         os.environ[_TOPOLOGY_FILE] = path
+        atexit.register(Path(path).unlink, missing_ok=True)
 
 
 def describe(group: Group, nodes: list[int], devices: list[str]) -> dict[str, Any]:
@@ -55,14 +57,15 @@ def describe(group: Group, nodes: list[int], devices: list[str]) -> dict[str, An
         "variables": _variables(),
     }
     if group.device.type == "cuda":
-        found |= _cuda(group.device)
+        found |= _cuda(group.device, asking=group.rank == 0)
     topology = _topology()
     if topology is not None:
         found["nccl_topology_xml"] = topology
     return found
 
 
-def _cuda(device: Any) -> dict[str, Any]:
+def _cuda(device: Any, *, asking: bool) -> dict[str, Any]:
+    """Return what torch knows of a GPU, and what nvidia-smi says when it is to be asked."""
     import torch
 
     properties = torch.cuda.get_device_properties(device)
@@ -77,6 +80,9 @@ def _cuda(device: Any) -> dict[str, Any]:
     if torch.distributed.is_nccl_available():
         nccl: Any = torch.cuda.nccl
         found["nccl"] = ".".join(map(str, nccl.version()))
+    found["float32_matmul_precision"] = torch.get_float32_matmul_precision()
+    if not asking:
+        return found
     for name, arguments in (
         ("driver", ["--query-gpu=driver_version", "--format=csv,noheader"]),
         ("topology_matrix", ["topo", "-m"]),

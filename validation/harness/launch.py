@@ -42,12 +42,22 @@ def run(options: MeasureOptions) -> tuple[Measurement, bool]:
 def _join(options: MeasureOptions) -> tuple[Measurement, bool]:
     """Be the rank that torchrun (or srun with the same variables) made of this process."""
     rank, n_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local = int(os.environ.get("LOCAL_RANK", rank))
+    local = _local("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
     try:
-        measurement = _rank(options, rank, n_ranks, local, "env://")
-    except RuntimeError as error:
+        measurement = _rank(options, rank, n_ranks, rank if local is None else local, "env://")
+    except (RuntimeError, ValueError, OSError) as error:
+        # ValueError: MASTER_ADDR or MASTER_PORT is missing.
         raise MeasureError(f"rank {rank} failed: {type(error).__name__}: {error}") from error
     return measurement, rank == 0
+
+
+def _local(*names: str) -> int | None:
+    """Return the first of some variables that is a number: launchers name them differently."""
+    for name in names:
+        value = os.environ.get(name, "")
+        if value.isdecimal():
+            return int(value)
+    return None
 
 
 def _spawn(options: MeasureOptions) -> Measurement:
@@ -112,13 +122,19 @@ def _rank(options: MeasureOptions, rank: int, n_ranks: int, local: int, method: 
     backend = options.backend
     if backend == "auto":
         # NCCL refuses two ranks on one GPU.
-        per_node = int(os.environ.get("LOCAL_WORLD_SIZE", n_ranks))
+        per_node = _local("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
+        per_node = n_ranks if per_node is None else per_node
         backend = "nccl" if gpus >= per_node and dist.is_nccl_available() else "gloo"
     arguments: dict[str, Any] = {}
+    if options.graph and backend != "nccl":
+        raise MeasureError(Problem(key="graph", message=f"CUDA graphs need NCCL, not {backend}"))
     if backend == "nccl":
+        if not dist.is_nccl_available():
+            raise MeasureError("this torch was built without NCCL")
         if local >= gpus:
             raise MeasureError(f"local rank {local} has no GPU: {gpus} here")
         device = torch.device("cuda", local)
+        # Before the group begins: NCCL and torch's helper tensors take the current device.
         torch.cuda.set_device(device)
         environment.request_topology()
         arguments["device_id"] = device
@@ -132,7 +148,7 @@ def _rank(options: MeasureOptions, rank: int, n_ranks: int, local: int, method: 
         timeout=timedelta(seconds=options.timeout_s),
         **arguments,
     )
-    try:
-        return measure_in_group(options, Group(rank, n_ranks, device, backend))
-    finally:
-        dist.destroy_process_group()
+    measurement = measure_in_group(options, Group(rank, n_ranks, device, backend))
+    # Not after an error: with NCCL it would wait for ranks that still are in a call.
+    dist.destroy_process_group()
+    return measurement

@@ -24,6 +24,10 @@ _LAYERS = ((2048, 4096, 4096), (2048, 16384, 4096), (4096, 8192, 8192), (4096, 2
 _CPU_FLOPS = 2.0 * 1024**3
 """Largest product on a CPU: one of 1,024 cubed takes some hundredth of a second per core."""
 _LEAST_S = 0.02
+_LEAST_GPU_S = 0.05
+"""A GPU needs some ten milliseconds to raise its clocks."""
+_MOST_COPY_BYTES = 1 << 30
+_MOST_PINNED_BYTES = 1 << 28
 
 
 def run(options: MeasureOptions, group: Group) -> tuple[MicroRow, ...]:
@@ -69,6 +73,8 @@ def _copies(options: MeasureOptions, group: Group) -> list[MicroRow]:
     rows = []
     cuda = group.device.type == "cuda"
     for size in sizes_of(options):
+        if size > _MOST_COPY_BYTES:
+            break
         one = torch.zeros(size, dtype=torch.uint8, device=group.device)
         other = torch.zeros(size, dtype=torch.uint8, device=group.device)
         kinds: list[tuple[str, Callable[[], Any], str]] = [
@@ -77,7 +83,7 @@ def _copies(options: MeasureOptions, group: Group) -> list[MicroRow]:
         if size % 4 == 0:
             x, y = one.view(torch.float32), other.view(torch.float32)
             kinds.append(("add", functools.partial(x.add_, y), "float"))
-        if cuda:
+        if cuda and size <= _MOST_PINNED_BYTES:
             host = torch.zeros(size, dtype=torch.uint8, pin_memory=True)
             kinds += [
                 ("host_to_device", functools.partial(one.copy_, host, non_blocking=True), "uint8"),
@@ -115,8 +121,9 @@ def _time(call: Callable[[], Any], group: Group) -> float:
         wait()
         return time.perf_counter() - start
 
+    least_s = _LEAST_GPU_S if group.device.type == "cuda" else _LEAST_S
     repeat(2)
     times = 1
-    while (spent := repeat(times)) < _LEAST_S and times < 1 << 16:
-        times = max(2 * times, int(1.2 * times * _LEAST_S / max(spent, 1e-9)))
+    while (spent := repeat(times)) < least_s and times < 1 << 16:
+        times = max(2 * times, int(1.2 * times * least_s / max(spent, 1e-9)))
     return statistics.median(repeat(times) / times for _ in range(3))

@@ -13,7 +13,16 @@ from typing import Any
 from simulator.base.errors import Problem
 from validation.harness.options import MeasureError
 
-__all__ = ["IN_PLACE", "OUT_OF_PLACE", "PARTS", "Group", "Prepared", "count_of", "prepare"]
+__all__ = [
+    "IN_PLACE",
+    "OUT_OF_PLACE",
+    "PARTS",
+    "Group",
+    "Prepared",
+    "count_of",
+    "prepare",
+    "span_of",
+]
 
 IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter"})
 OUT_OF_PLACE = frozenset(
@@ -58,10 +67,25 @@ def count_of(collective: str, size_bytes: int, n_ranks: int, element_bytes: int)
     return size_bytes // (element_bytes * parts)
 
 
+def span_of(collective: str, count: int, n_ranks: int) -> int:
+    """Return the elements of a buffer that one call uses.
+
+    Examples
+    --------
+    >>> span_of("all_reduce", 100, 8), span_of("all_gather", 100, 8), span_of("all_to_all", 100, 8)
+    (100, 900, 1600)
+    """
+    if collective == "all_to_all":
+        return 2 * n_ranks * count
+    if collective in PARTS:
+        return (n_ranks + 1) * count
+    return 2 * count if collective == "send_recv" else count
+
+
 def prepare(
     collective: str, group: Group, buffer: Any, count: int, *, root: int, redop: str, in_place: bool
 ) -> Prepared:
-    """Return the call on views of *buffer*, a flat tensor of at least ``2 n count`` elements.
+    """Return the call on views of *buffer*, a flat tensor of at least `span_of` elements.
 
     Raises
     ------

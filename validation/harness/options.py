@@ -29,6 +29,7 @@ FORMAT_VERSION = 1
 LIBRARY = "library"
 BACKENDS = ("auto", "gloo", "nccl")
 OPERATIONS = ("sum", "prod", "min", "max")
+OVER_RANKS = ("average", "min", "max")
 DTYPES = ("int8", "uint8", "int32", "int64", "half", "bfloat16", "float", "double")
 MEASURED = (
     "all_gather",
@@ -73,6 +74,12 @@ class MeasureOptions:
     """Calls before the clock starts, at every size."""
     iterations: int = 20
     """Calls between start and stop of the clock, enqueued back to back."""
+    over_ranks: str = "average"
+    """Whose time counts: nccl-tests' default ``average``, or ``min`` or ``max`` over ranks.  The
+    record holds all three."""
+    graph: int = 0
+    """With NCCL: capture the iterations in a CUDA graph and replay it so often; 0: launch each
+    call from Python, whose cost per call then is the floor at small sizes."""
     check: bool = True
     """Compare the result of one call with the expected data."""
     algorithms: tuple[str, ...] = (LIBRARY,)
@@ -93,7 +100,7 @@ class HalfResult:
     """Times of one call, out-of-place or in-place."""
 
     time_s: float
-    """Average over ranks, as nccl-tests reports by default."""
+    """Over ranks as `MeasureOptions.over_ranks` says, by default the average."""
     min_s: float
     """Fastest rank."""
     max_s: float
@@ -276,6 +283,10 @@ def validated(options: MeasureOptions) -> MeasureOptions:
         problems.append(unknown_name("backend", options.backend, BACKENDS))
     if options.redop not in OPERATIONS:
         problems.append(unknown_name("operation", options.redop, OPERATIONS))
+    if options.over_ranks not in OVER_RANKS:
+        problems.append(unknown_name("way over ranks", options.over_ranks, OVER_RANKS))
+    if options.graph and options.backend == "gloo":
+        problems.append(Problem(key="graph", message="CUDA graphs need NCCL, not gloo"))
     if not names and not options.matmul and not options.copy:
         problems.append(Problem(message="nothing to measure: no collective, no microbenchmark"))
     problems.extend(_limits(options))
@@ -306,6 +317,7 @@ def _limits(options: MeasureOptions) -> list[Problem]:
             *(options.step_bytes is None or options.step_bytes >= 1, "at least 1"),
         ),
         ("iterations", options.iterations, options.iterations >= 1, "at least 1"),
+        ("graph", options.graph, options.graph >= 0, "at least 0"),
         ("warmup", options.warmup, options.warmup >= 0, "at least 0"),
         ("channels", options.channels, options.channels >= 1, "at least 1"),
         ("root", options.root, options.root >= 0, "a rank"),

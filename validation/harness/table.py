@@ -43,7 +43,7 @@ def _table(measurement: Measurement, table: SweepTable) -> str:
         f"# Collective test starting: {program}\n",
         f"# nThread 1 nGpus 1 minBytes {options.min_bytes} maxBytes {options.max_bytes} "
         f"step: {step} warmup iters: {options.warmup} iters: {options.iterations} agg iters: 1 "
-        f"validation: {int(options.check)} graph: 0\n",
+        f"validation: {int(options.check)} graph: {options.graph}\n",
         "#\n# Using devices\n",
     ]
     nodes = measurement.environment.get("nodes", [0] * measurement.n_ranks)

@@ -11,6 +11,7 @@ shows as the floor at small sizes; with gloo a call returns when it is done, so 
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from validation.harness.operations import (
     Prepared,
     count_of,
     prepare,
+    span_of,
 )
 from validation.harness.options import (
     LIBRARY,
@@ -60,11 +62,13 @@ def measure_in_group(options: MeasureOptions, group: Group) -> Measurement:
     """Run everything that *options* ask for; every rank returns the same tables."""
     notes: list[str] = []
     nodes, devices = _where(group)
-    tables = tuple(
-        _sweep(name, algorithm, options, group, nodes, notes)
-        for name in options.collectives
-        for algorithm in options.algorithms
-    )
+    tables: list[SweepTable] = []
+    for name in options.collectives:
+        for algorithm in options.algorithms:
+            try:
+                tables.append(_sweep(name, algorithm, options, group, nodes, notes))
+            except _UnavailableError as error:
+                notes.append(f"{name}, {options.dtype}: not with {group.backend} here: {error}")
     rows: tuple[Any, ...] = ()
     if options.matmul or options.copy:
         # One device alone: neighbours would share memory and power with it.
@@ -77,7 +81,7 @@ def measure_in_group(options: MeasureOptions, group: Group) -> Measurement:
         n_nodes=max(nodes) + 1,
         options=options,
         environment=environment.describe(group, nodes, devices),
-        tables=tables,
+        tables=tuple(tables),
         micro=rows,
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -116,7 +120,7 @@ def _sweep(
     rows = []
     library = algorithm == LIBRARY
     if library:
-        length = max(2 * group.n_ranks * max(counts), _spread(group, element), 1)
+        length = max(span_of(collective, max(counts), group.n_ranks), _spread(group, element), 1)
         buffer = torch.zeros(length, dtype=torch_dtype(options.dtype), device=group.device)
     for size, count in zip(sizes, counts, strict=True):
         if count == 0 < size:
@@ -127,7 +131,8 @@ def _sweep(
             halves = _schedule(collective, algorithm, options, group, nodes, count * element)
         moved = count * element * (group.n_ranks if collective in PARTS else 1)
         results = [
-            None if half is None else _result(collective, moved, half, group) for half in halves
+            None if half is None else _result(collective, moved, half, options, group)
+            for half in halves
         ]
         rows.append(
             SweepRow(size_bytes=moved, count=count, out_of_place=results[0], in_place=results[1])
@@ -160,7 +165,7 @@ def _library(
         if collective not in kinds:
             halves.append(None)
             continue
-        span = max(2 * group.n_ranks * count, 1)
+        span = max(span_of(collective, count, group.n_ranks), 1)
         places = min(options.iterations, max(buffer.numel() // span, 1))
         calls = [
             prepare(
@@ -214,6 +219,7 @@ def _schedule(
 
 def _measure(calls: list[Prepared], buffer: Any, options: MeasureOptions, group: Group) -> _Half:
     """Return (seconds per call on this rank, wrong elements over all ranks)."""
+    _first_call(calls[0], group)
     wrong = _check(calls[0], options, group) if options.check else None
     # Zeros stay zeros however often they are added: no overflow, no denormal numbers.
     buffer.zero_()
@@ -224,11 +230,64 @@ def _measure(calls: list[Prepared], buffer: Any, options: MeasureOptions, group:
     run: list[Callable[[], None]] = [
         calls[index % len(calls)].call for index in range(options.iterations)
     ]
+    replays = 1
+    if options.graph:
+        run, replays = [_captured(run, group)] * options.graph, options.graph
     start = time.perf_counter()
     for call in run:
         call()
     _wait(group)
-    return (time.perf_counter() - start) / options.iterations, wrong
+    return (time.perf_counter() - start) / (options.iterations * replays), wrong
+
+
+class _UnavailableError(Exception):
+    """The library has no such call for this type of element; all ranks meet it alike."""
+
+
+_UNAVAILABLE = re.compile(
+    r"not (?:currently )?(?:supported|implemented)|[Uu]nsupported|[Ii]nvalid scalar type"
+    r"|does not support|not available|Unhandled|cannot be used with"
+)
+
+
+def _first_call(prepared: Prepared, group: Group) -> None:
+    """Make one call, which also sets up connections, and tell what the library cannot do.
+
+    Raises
+    ------
+    _UnavailableError
+        Refused by its arguments, before anything was sent.
+    """
+    try:
+        prepared.call()
+        _wait(group)
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if isinstance(error, NotImplementedError) or _UNAVAILABLE.search(first):
+            raise _UnavailableError(first[:120]) from None
+        raise
+
+
+def _captured(run: list[Callable[[], None]], group: Group) -> Callable[[], None]:
+    """Return the replay of a CUDA graph of calls, after one replay.
+
+    The watchdog thread of torch's NCCL group asks CUDA too, so only this thread is watched while
+    the graph is captured.
+    """
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        for call in run:
+            call()
+    graph.replay()
+    _wait(group)
+    _barrier(group)
+
+    def replay() -> None:
+        graph.replay()
+
+    return replay
 
 
 def _check(prepared: Prepared, options: MeasureOptions, group: Group) -> int:
@@ -244,13 +303,15 @@ def _check(prepared: Prepared, options: MeasureOptions, group: Group) -> int:
     return int(_over_ranks(float(found), group)[0])
 
 
-def _result(collective: str, size: int, half: _Half, group: Group) -> HalfResult:
+def _result(
+    collective: str, size: int, half: _Half, options: MeasureOptions, group: Group
+) -> HalfResult:
     own, wrong = half
     total, least, most = _over_ranks(own, group)
-    average = total / group.n_ranks
-    algbw = size / average
+    time_s = {"average": total / group.n_ranks, "min": least, "max": most}[options.over_ranks]
+    algbw = size / time_s
     return HalfResult(
-        time_s=average,
+        time_s=time_s,
         min_s=least,
         max_s=most,
         algbw_Bps=algbw,
