@@ -45,6 +45,7 @@ class Constants:
     host_launch_s: Mapping[str, float]
     host_step_s: Mapping[str, float]
     gpu_spread: float
+    run_slowdown: float
     memory_efficiency: Mapping[str, float]
     gemm_ceiling: Mapping[str, Mapping[str, float]]
     gemm_tiles: tuple[Tile, ...]
@@ -78,6 +79,7 @@ def load_constants() -> Constants:
         ramp_s=float(data["ramp_s"]["value"]),
         host_launch_s={k: float(v) for k, v in _table(data["host_launch_s"]).items()},
         host_step_s={k: float(v) for k, v in _table(data["host_step_s"]).items()},
+        run_slowdown=float(data["run_slowdown"]["value"]),
         gpu_spread=float(data["gpu_spread"]["value"]),
         memory_efficiency=_table(data["memory_efficiency"]),
         gemm_ceiling=_table(data["gemm_ceiling"]),

@@ -68,8 +68,8 @@ class ComputeModel:
         self.attention = attention or known.attention_kernel.get(
             gpu.generation, known.attention_kernel["default"]
         )
-        self.pace = 1.0 + known.gpu_spread * slowest_of(ranks)
-        """Factor on all kernels' times: how much slower the slowest of the GPUs is."""
+        self.pace = known.run_slowdown * (1.0 + known.gpu_spread * slowest_of(ranks))
+        """Factor on kernels' times: in a run, on the slowest of the GPUs."""
         self.memory_Bps = reached_Bps(gpu, known)
         """Bandwidth that streaming kernels reach, bytes/s."""
         self._timed = lru_cache(maxsize=65536)(self._kernel_s)

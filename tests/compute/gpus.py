@@ -1,6 +1,11 @@
 """GPUs in plain numbers, from their data sheets."""
 
-from simulator.compute import Gpu
+from dataclasses import replace
+
+from simulator.compute import Gpu, load_constants
+
+ALONE = replace(load_constants(), run_slowdown=1.0)
+"""Constants of kernels in a benchmark's loop, as the published ones are."""
 
 A100 = Gpu(
     name="a100-sxm4-80gb",

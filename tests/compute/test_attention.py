@@ -7,7 +7,7 @@ import pytest
 from simulator.compute import ComputeModel
 from simulator.compute.attention import scored_pairs
 from simulator.models.kernels import Attention, Gemm, MemoryBound
-from tests.compute.gpus import A100, H100
+from tests.compute.gpus import A100, ALONE, H100
 
 
 def attention(seq: int, width: int, *, phase: str = "forward", causal: bool = False, **more):
@@ -29,7 +29,11 @@ def tflops(gpu, kernel, name):
     pairs = kernel.batch * kernel.heads * kernel.q_len * kernel.kv_len
     work = 4.0 * pairs * kernel.head_dim * (0.5 if kernel.causal else 1.0)
     work *= 1.0 if kernel.phase == "forward" else 2.5
-    return work / ComputeModel(gpu, attention=name).kernel_s(kernel, "bfloat16") / 1e12
+    return (
+        work
+        / ComputeModel(gpu, constants=ALONE, attention=name).kernel_s(kernel, "bfloat16")
+        / 1e12
+    )
 
 
 @pytest.mark.parametrize(

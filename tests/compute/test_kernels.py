@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.base.errors import ScenarioError
-from simulator.compute import ComputeModel, compute_model, load_constants
+from simulator.compute import ComputeModel, compute_model
 from simulator.models.kernels import Gemm, MemoryBound, Sync
-from tests.compute.gpus import A100, H100
+from tests.compute.gpus import A100, ALONE, H100
 
-KNOWN = load_constants()
-MODEL = ComputeModel(A100)
+KNOWN = ALONE
+MODEL = ComputeModel(A100, constants=ALONE)
 
 
 def product(m: int, n: int, k: int, **more: object) -> Gemm:
@@ -24,7 +24,9 @@ def product(m: int, n: int, k: int, **more: object) -> Gemm:
 )
 def test_a_large_product_runs_at_the_sustained_ceiling(gpu, dtype):
     kernel = product(16384, 16384, 16384)
-    share = kernel.flops / ComputeModel(gpu).kernel_s(kernel, dtype) / gpu.peak(dtype)
+    share = (
+        kernel.flops / ComputeModel(gpu, constants=ALONE).kernel_s(kernel, dtype) / gpu.peak(dtype)
+    )
     by_type = KNOWN.gemm_ceiling[gpu.generation]
     ceiling = by_type.get("fp8" if dtype == "f8e4m3" else "bf16", by_type["default"])
     assert 0.95 * ceiling < share <= ceiling
@@ -80,7 +82,7 @@ def test_small_kernels_wait_for_the_host():
     # 100 empty kernels: the host enqueues one per `host_launch_s`.
     small = [MemoryBound(name="add", phase="forward", n_bytes=1.0)] * 100
     eager = sum(ComputeModel(A100, framework="torch").work_s(small, "half"))
-    graph = sum(ComputeModel(A100, framework="graph").work_s(small, "half"))
+    graph = sum(ComputeModel(A100, constants=ALONE, framework="graph").work_s(small, "half"))
     assert eager == pytest.approx(100 * KNOWN.host_launch_s["torch"])
     assert graph == pytest.approx(100 * (KNOWN.launch_s + KNOWN.ramp_s))
 
@@ -137,9 +139,20 @@ def test_unknown_names_are_errors():
         ComputeModel(A100, attention="flash9")
 
 
+def test_a_run_is_slower_than_a_benchmark():
+    kernel = product(8192, 8192, 8192)
+    alone, in_run = MODEL.kernel_s(kernel, "half"), ComputeModel(A100).kernel_s(kernel, "half")
+    assert 1.0 < in_run / alone < 1.2
+
+
 def test_plain_numbers_make_a_model():
     made = compute_model(
-        name="x", generation="new", peak_flops={"fp16": 1e14}, memory_Bps=1e12, attention="flash1"
+        name="x",
+        generation="new",
+        peak_flops={"fp16": 1e14},
+        memory_Bps=1e12,
+        attention="flash1",
+        constants=ALONE,
     )
     assert made.attention == "flash1"
     kernel = product(8192, 8192, 8192)

@@ -8,9 +8,9 @@ from statistics import median, quantiles
 
 from simulator.compute import ComputeModel
 from simulator.models.kernels import Attention, Gemm
-from tests.compute.gpus import A100_PCIE
+from tests.compute.gpus import A100_PCIE, ALONE
 
-MODEL = ComputeModel(A100_PCIE)
+MODEL = ComputeModel(A100_PCIE, constants=ALONE)
 PEAK = 312e12
 
 
