@@ -106,6 +106,8 @@ def links(words, env, a, b):
             True,
         ),
         ({"node": "dgx-a100"}, {"NCCL_BUFFSIZE": 65536}, "all_reduce", "64M", True),
+        ({"node": "dgx-a100"}, {"NCCL_MAX_P2P_NCHANNELS": 1}, "send_recv", "64M", True),
+        (TWO_A100, {"NCCL_NCHANNELS_PER_NET_PEER": 1}, "send_recv", "64M", True),
         ({"node": "mi300x", "costs": "rccl"}, {"NCCL_P2P_DISABLE": 1}, "all_reduce", "64M", True),
         ({"node": "mi300x", "costs": "rccl"}, {"NCCL_PROTO": "LL"}, "all_reduce", "64M", True),
         ({"node": "mi300x", "costs": "rccl"}, {"NCCL_MAX_NCHANNELS": 4}, "all_reduce", "64M", True),
