@@ -22,6 +22,10 @@ class FsdpSync(ShardedSync):
     forward to backward: the backward begins with it (torch/distributed/fsdp,
     fully_shard: the root is not resharded after the forward).
 
+    In a pipeline gradients are reduced in the last micro-batch only, and units that are not
+    resharded stay gathered from the first micro-batch's forward on
+    (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync).
+
     A gathered unit is copied out to its parameters, and its gradients are copied and cast into
     the reduction's buffer, on the compute stream (foreach_all_gather_copy_out,
     foreach_reduce_scatter_copy_in of FSDP2).
@@ -30,6 +34,16 @@ class FsdpSync(ShardedSync):
     def kept(self, layer: LayerTasks) -> bool:
         """Return whether a layer's parameters stay gathered from its forward to its backward."""
         return super().kept(layer) or layer.layer.kind == "head"
+
+    def gathers(self, layer: LayerTasks, kind: PassKind, *, first: bool) -> bool:
+        """Return whether a pass gathers a layer's parameters."""
+        if kind == "forward" and not first and not self.options.reshard_after_forward:
+            return self.strategy.pipeline == 1
+        return super().gathers(layer, kind, first=first)
+
+    def reduces(self, *, last: bool) -> bool:
+        """Return whether a micro-batch's gradients are reduced."""
+        return last if self.strategy.pipeline > 1 else super().reduces(last=last)
 
     def after_gather(self, tape: Tape, name: str, count: int, kind: PassKind) -> None:
         """Append the copy out of the gathered buffer."""

@@ -162,9 +162,16 @@ class BucketedSync(DataSync):
         if kind == "forward" and first and self.gathers_ahead:
             return self._first_forward(chunk)
         reduces = kind in ("backward", "weight_gradient") and (last or self.every_pass)
-        if not reduces or not self.options.overlap_reduce:
+        if not reduces or (last and not self.options.overlap_reduce):
             return super().run(kind, chunk, first=first, last=last)
         tape = self.tape()
+        if not self.options.overlap_reduce:
+            tape.put(super().run(kind, chunk, first=first, last=last))
+            for bucket in self.buckets[chunk]:
+                self.reduce(tape, bucket)
+            for stream in ("data", "expert_data"):
+                tape.wait(tape.mark(stream))
+            return tape.tasks
         pending: list[tuple[Task, ...]] = []
         for position, part in enumerate(self.parts(kind, chunk)):
             pending.append(part)
@@ -193,7 +200,7 @@ class BucketedSync(DataSync):
         return tape.tasks
 
     def finish(self) -> Sequence[Task]:
-        """Return the reductions that did not run beside the backward, and the wait for all."""
+        """Return the last reductions where they do not run beside the backward."""
         tape = self.tape()
         if not self.options.overlap_reduce:
             for buckets in self.buckets:

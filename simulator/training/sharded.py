@@ -36,6 +36,10 @@ class ShardedSync(DataSync):
         """Return whether a layer's parameters stay gathered from its forward to its backward."""
         return not self.options.reshard_after_forward
 
+    def gathers(self, layer: LayerTasks, kind: PassKind, *, first: bool) -> bool:
+        """Return whether a pass gathers a layer's parameters."""
+        return kind == "forward" or not self.kept(layer)
+
     def gathered(self, layer: LayerTasks, *, expert: bool) -> int:
         """Return the elements of a layer that a pass gathers."""
         return layer.count(expert=expert)
@@ -109,7 +113,7 @@ class ShardedSync(DataSync):
         layers = list(self.context.chunks[chunk])
         if kind != "forward":
             layers.reverse()
-        gathers = kind != "weight_gradient"
+        gathers = kind != "weight_gradient"  # which needs no parameters
         reduces = kind in ("backward", "weight_gradient") and self.reduces(last=last)
         ahead = self.options.prefetch if self.options.overlap_gather else 0
         marks: dict[int, list[Mark]] = {}
@@ -117,7 +121,7 @@ class ShardedSync(DataSync):
         def gather(position: int) -> None:
             layer = layers[position]
             marks[position] = []
-            if kind != "forward" and self.kept(layer):
+            if not self.gathers(layer, kind, first=first):
                 return
             for expert in (False, True):
                 count = self.gathered(layer, expert=expert)

@@ -53,19 +53,40 @@ def test_volumes_of_the_zero_paper(
     assert sum(found.values()) == pytest.approx(passes * (n - 1) / n * PSI * 2, rel=1e-6)
 
 
+@pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize("m", [1, 3])
-def test_micro_batches_repeat_what_they_must(m: int) -> None:
+def test_micro_batches_repeat_what_they_must(m: int, overlap: bool) -> None:
     share = 7 / 8 * PSI * 2
+
+    def volume_of(**options: object) -> float:
+        return sum(volume(m=m, overlap_reduce=overlap, **options).values())  # type: ignore[arg-type]
+
     # Stage 1 reduces once; stage 2 has nowhere to keep whole gradients; stage 3 gathers twice.
-    assert sum(volume(kind="zero1", m=m).values()) == pytest.approx(2 * share)
-    assert sum(volume(kind="zero2", m=m).values()) == pytest.approx((m + 1) * share)
-    assert sum(volume(kind="zero3", m=m).values()) == pytest.approx(3 * m * share)
+    assert volume_of() == pytest.approx(2 * share)
+    assert volume_of(kind="zero1") == pytest.approx(2 * share)
+    assert volume_of(kind="zero2") == pytest.approx((m + 1) * share)
+    assert volume_of(kind="zero3") == pytest.approx(3 * m * share)
     # FSDP under no_sync keeps whole gradients until the last micro-batch.
-    kept = volume(kind="fsdp", m=m, framework="torch")
-    assert sum(kept.values()) == pytest.approx((2 * m + 1) * share)
-    each = volume(kind="fsdp", m=m, framework="torch", reduce_every_micro_batch=True)
-    assert sum(each.values()) == pytest.approx(3 * m * share)
-    assert sum(volume(m=m).values()) == pytest.approx(2 * share)
+    assert volume_of(kind="fsdp", framework="torch") == pytest.approx((2 * m + 1) * share)
+    each = volume_of(kind="fsdp", framework="torch", reduce_every_micro_batch=True)
+    assert each == pytest.approx(3 * m * share)
+
+
+def test_fsdp_in_a_pipeline_gathers_once_where_it_does_not_reshard() -> None:
+    options = DataParallel(kind="fsdp", reshard_after_forward=False, reduce_every_micro_batch=True)
+    strategy = Strategy(
+        pipeline=2,
+        data=4,
+        micro_batches=6,
+        optimizer="none",
+        precision=EVEN,
+        framework="torch",
+        data_parallel=options,
+    )
+    made = plan_step(plain_model(BLOCKS, count=COUNT), strategy, SecondsGpu())
+    for role in made.roles:
+        found = sent_bytes(role.tasks, {"shard": 4})
+        assert found["shard"] == pytest.approx(2 * 3 / 4 * PSI / 2 * 2)
 
 
 def test_parameters_kept_from_forward_to_backward_are_gathered_once() -> None:
