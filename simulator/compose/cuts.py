@@ -165,7 +165,7 @@ def gpu_ports(
         GPUs may use NVLink at all.
     """
     is_direct = np.isin(fabric.link_kind, _DIRECT)
-    joined = np.array([p2p and _all_joined(fabric, group[unit == k]) for k in _first(unit)])
+    joined = _all_joined(fabric, group, unit) & p2p
     found = []
     for end, place in ((fabric.link_src, 0), (fabric.link_dst, 1)):
         rates = [
@@ -179,30 +179,33 @@ def gpu_ports(
     return found[0], found[1]
 
 
-def _first(unit: IntArray) -> range:
-    return range(int(unit.max()) + 1)
-
-
-def _all_joined(fabric: Fabric, gpus: IntArray) -> bool:
-    """Return whether GPUs of a unit all reach each other over one or two direct links."""
-    vertex = fabric.gpu_vertex[gpus]
-    if len(vertex) == 1:
-        return True
-    is_mine = np.zeros(fabric.n_vertices, dtype=bool)
-    is_mine[vertex] = True
-    direct = is_mine[fabric.link_src] & np.isin(fabric.link_kind, _DIRECT)
-    src, dst = fabric.link_src[direct], fabric.link_dst[direct]
-    row = np.full(fabric.n_vertices, -1)
-    row[vertex] = np.arange(len(vertex))
-    switch = fabric.vertex_kind[dst] == _NVSWITCH
-    names, column = np.unique(dst[switch], return_inverse=True)
-    over = np.zeros((len(vertex), len(names)), dtype=np.int64)
-    over[row[src[switch]], column] = 1
-    reach = (over @ over.T) > 0
-    near = is_mine[dst]
-    reach[row[src[near]], row[dst[near]]] = True
-    np.fill_diagonal(reach, True)
-    return bool(reach.all())
+def _all_joined(fabric: Fabric, group: IntArray, unit: IntArray) -> NDArray[np.bool_]:
+    """Return for each unit whether its GPUs all reach each other over one or two direct links."""
+    vertex = fabric.gpu_vertex[group]
+    unit_of, row = np.full(fabric.n_vertices, -1), np.zeros(fabric.n_vertices, dtype=np.int64)
+    unit_of[vertex] = unit
+    counts = np.bincount(unit)
+    order = np.argsort(unit, kind="stable")
+    row[vertex[order]] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+    links = np.flatnonzero(np.isin(fabric.link_kind, _DIRECT) & (unit_of[fabric.link_src] >= 0))
+    owner = unit_of[fabric.link_src[links]]
+    order = np.argsort(owner, kind="stable")
+    links = links[order]
+    borders = np.searchsorted(owner[order], np.arange(len(counts) + 1)).tolist()
+    joined = counts == 1
+    for k in np.flatnonzero(~joined).tolist():
+        own = links[borders[k] : borders[k + 1]]
+        src, dst = row[fabric.link_src[own]], fabric.link_dst[own]
+        switch = fabric.vertex_kind[dst] == _NVSWITCH
+        names, column = np.unique(dst[switch], return_inverse=True)
+        over = np.zeros((counts[k], len(names)), dtype=np.int64)
+        over[src[switch], column] = 1
+        reach = (over @ over.T) > 0
+        near = unit_of[dst] == k
+        reach[src[near], row[dst[near]]] = True
+        np.fill_diagonal(reach, True)
+        joined[k] = reach.all()
+    return joined
 
 
 def network_cuts(
