@@ -65,7 +65,7 @@ def links(words, env, a, b):
         (TWO_A100, {"NCCL_IB_DISABLE": 1}, "all_reduce", "8", True),
         (TWO_A100, {"NCCL_NET": "Socket"}, "all_reduce", "64M", True),
         (
-            {**TWO_A100, "env.NCCL_IB_DISABLE": "1", "env.NCCL_ALGO": "Ring"},
+            {"node": "hgx-h100+1gpus+1xib400", "nodes": "2", "env.NCCL_IB_DISABLE": "1"},
             {"NCCL_SOCKET_NTHREADS": 4},
             "all_reduce",
             "64M",
