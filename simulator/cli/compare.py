@@ -87,14 +87,17 @@ def command(
 
 def _compare(file: str, table: Any, given: Given, quiet: bool) -> Comparison:
     from simulator.cli.output import progress_of
-    from simulator.verdict.predict import predict_rows
+    from simulator.verdict.nics import nic_shares
+    from simulator.verdict.predict import Clusters, predict_rows
     from simulator.verdict.records import Comparison
 
     set_up = set_up_for(given, table).as_observed()
     report: Any
     with progress_of(len({row.size_bytes for row in table.rows}), "predicting", quiet) as report:
-        rows = predict_rows(set_up, table, on_progress=report)
-    return Comparison(file=file, table=table, set_up=set_up, rows=tuple(rows))
+        clusters = Clusters()
+        rows = predict_rows(set_up, table, clusters=clusters, on_progress=report)
+    shares = nic_shares(set_up, table, rows, clusters) if rows[0].predicted.n_nodes > 1 else {}
+    return Comparison(file=file, table=table, set_up=set_up, rows=tuple(rows), nic_shares=shares)
 
 
 def _tell(comparison: Comparison, *, first: bool) -> None:

@@ -83,7 +83,7 @@ _FOUND_NICS = re.compile(r"Selected [Pp]rovider is \S+.*\(found (\d+) nics\)")
 _TELLING = re.compile(
     r"GPU ?Direct RDMA [Dd]isabled|Could not enable P2P|P2P is disabled|peer access|"
     r"NVLS multicast support is not available|NVLS.*(?:disabled|not supported)|"
-    r"Using network \S+|No IB devices|[Ff]alling back|NET/Plugin.*internal network"
+    r"Using network Socket|No IB devices|[Ff]alling back|NET/Plugin.*internal network"
 )
 _SECRETIVE = re.compile(r"\b[0-9a-fA-F]{10,}\b|0x[0-9a-fA-F]+|(?<!\w)/[\w./-]+/")
 _MOST_MESSAGES = 12

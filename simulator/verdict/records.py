@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.base.errors import Problem
@@ -17,6 +17,7 @@ from simulator.results.layout import Column, Table
 from simulator.verdict.check import Check, Machine
 from simulator.verdict.diagnose import Diagnosis
 from simulator.verdict.health import row_word
+from simulator.verdict.nics import Choice, choice_of
 from simulator.verdict.predict import PredictedRow
 from simulator.verdict.setup import SetUp
 from simulator.verdict.statistics import Errors, errors_by_range
@@ -55,6 +56,9 @@ COMPARISON_COLUMNS = (
     "protocol",
     "n_channels",
     "binding_link",
+    "measured_algbw_GBps",
+    "predicted_algbw_GBps",
+    "measured_nic_GBps",
 )
 """Columns of the CSV file and keys of the JSON rows; new ones are only appended."""
 
@@ -67,6 +71,13 @@ class Comparison:
     table: MeasuredTable
     set_up: SetUp
     rows: tuple[PredictedRow, ...]
+    nic_shares: Mapping[Choice, float] = field(default_factory=dict)
+    """Wire bytes that the busiest NIC sends per byte of the size, see `simulator.verdict.nics`."""
+
+    def nic_Bps(self, row: PredictedRow) -> float | None:
+        """Return what the busiest NIC sent, if the call was done as predicted; None: no NICs."""
+        share = self.nic_shares.get(choice_of(row.predicted))
+        return None if share is None else share * row.size_bytes / row.measured_s
 
     @property
     def title(self) -> str:
@@ -92,15 +103,24 @@ def bandwidth(rate_Bps: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}" if value >= 1 else f"{value:.3f}"
 
 
+_SHORT = {"double_binary_tree": "tree", "recursive_doubling": "rec_doubling"}
+
+
 def comparison_table(comparison: Comparison) -> Table:
-    """Return one line a row: size, both times, their ratio, both bus bandwidths, the choice."""
+    """Return one line a row: size, both times, their ratio, both bus bandwidths, the choice.
+
+    With NICs in use, the measured algbw and the bytes/s of the busiest NIC instead of the predicted
+    time, which the ratio tells.
+    """
+    networked = bool(comparison.nic_shares)
     columns = (
         Column(title="size", style="cyan"),
-        Column(title="measured"),
-        Column(title="predicted", style="bold"),
+        Column(title="time m"),
+        *(() if networked else (Column(title="time p", style="bold"),)),
         Column(title="ratio", style="yellow"),
         Column(title="busbw m"),
         Column(title="busbw p", style="bold green"),
+        *((Column(title="algbw"), Column(title="nic")) if networked else ()),
         Column(title="", right=False),
         Column(title="how", right=False, flexible=True),
     )
@@ -109,19 +129,27 @@ def comparison_table(comparison: Comparison) -> Table:
         least_s, most_s = row.expected_s
         mark = "slow" if row.measured_s > most_s else "fast" if row.measured_s < least_s else ""
         made = row.predicted
+        rate_Bps = comparison.nic_Bps(row)
+        network = (
+            bandwidth(row.size_bytes / row.measured_s),
+            "" if rate_Bps is None else bandwidth(rate_Bps),
+        )
         lines.append(
             (
                 format_size(row.size_bytes) + ("*" if row.in_place else ""),
-                format_time(row.measured_s),
-                format_time(made.time_s),
+                format_time(row.measured_s, 3),
+                *(() if networked else (format_time(made.time_s, 3),)),
                 f"{row.ratio:.2f}",
                 bandwidth(row.measured_busbw_Bps),
                 bandwidth(made.busbw_Bps),
+                *(network if networked else ()),
                 mark,
-                f"{made.algorithm} {made.protocol} {made.n_channels}ch",
+                f"{_SHORT.get(made.algorithm, made.algorithm)} {made.protocol} {made.n_channels}ch",
             )
         )
-    remarks = ["ratio: predicted / measured time; busbw in GB/s, m measured, p predicted"]
+    remarks = ["m measured, p predicted; ratio: predicted / measured time; bandwidths in GB/s"]
+    if networked:
+        remarks.append("algbw, nic: measured; nic: sent by the busiest NIC, if done as predicted")
     if any(row.in_place for row in comparison.rows):
         remarks.append("*: in-place time, the out-of-place one is missing")
     return Table(columns=columns, rows=tuple(lines), title=comparison.title, remarks=tuple(remarks))
@@ -178,6 +206,9 @@ def _records(comparison: Comparison) -> list[dict[str, Any]]:
             made.protocol,
             made.n_channels,
             made.binding_link,
+            row.size_bytes / row.measured_s / 1e9,
+            made.algbw_Bps / 1e9,
+            None if (rate := comparison.nic_Bps(row)) is None else rate / 1e9,
         )
         found.append(dict(zip(COMPARISON_COLUMNS, values, strict=True)))
     return found

@@ -1,0 +1,68 @@
+"""How much a collective sends through its busiest NIC, by the way it is done.
+
+busbw compares with the NICs' rate only for a ring: each NIC then sends busbw × NICs' share.  A
+tree over two nodes sends each byte once where a ring sends it nearly twice, so its busbw may pass
+the ring's limit.  The bytes per NIC say how near the NIC is to its rate whatever the algorithm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from simulator.base.errors import CollsimError
+from simulator.compose.run import run_resolved
+from simulator.importers import MeasuredTable
+from simulator.results.model import LinkLoad, Row
+from simulator.verdict.predict import Clusters, PredictedRow
+from simulator.verdict.setup import SetUp, call_words
+
+__all__ = ["Choice", "choice_of", "nic_shares"]
+
+Choice = tuple[str, str, int]
+"""Algorithm, protocol, channels."""
+
+_OUT = re.compile(r"\.nic\d+$")
+
+
+def choice_of(row: Row) -> Choice:
+    """Return how a row is done."""
+    return row.algorithm, row.protocol, row.n_channels
+
+
+def nic_shares(
+    set_up: SetUp, table: MeasuredTable, rows: Sequence[PredictedRow], clusters: Clusters
+) -> dict[Choice, float]:
+    """Return wire bytes that the busiest NIC sends per byte of the call's size, by choice.
+
+    Empty where nothing leaves a node through NICs.  One size of each choice is simulated: bytes
+    are proportional to the size.
+    """
+    largest: dict[Choice, int] = {}
+    for row in rows:
+        choice = choice_of(row.predicted)
+        largest[choice] = max(row.size_bytes, largest.get(choice, 0))
+    found: dict[Choice, float] = {}
+    for choice, size in largest.items():
+        resolved = set_up.resolve(call_words(table, [size]))
+        spec = resolved.collective
+        if spec is None or size == 0:
+            continue
+        algorithm, protocol, channels = choice
+        fixed = replace(
+            resolved,
+            collective=replace(spec, algorithm=algorithm, protocol=protocol, channels=channels),
+        )
+        try:
+            links = run_resolved(fixed, cluster=clusters.of(fixed)).links
+        except CollsimError:
+            continue
+        sent = [link.wire_bytes for link in links if _leaves(link)]
+        if sent:
+            found[choice] = max(sent) / size
+    return found
+
+
+def _leaves(link: LinkLoad) -> bool:
+    return bool(_OUT.search(link.src)) and link.kind not in ("pcie", "nvlink", "xgmi")
