@@ -11,6 +11,7 @@ import re
 from dataclasses import replace
 
 from simulator.importers import MeasuredTable
+from simulator.verdict.processors import host_set_up
 from simulator.verdict.setup import SetUp, refuse_guess
 
 __all__ = ["chip_of", "guess", "with_observed"]
@@ -91,6 +92,9 @@ def guess(table: MeasuredTable) -> SetUp:
     ScenarioError
         The log does not tell the GPU or the number of ranks.
     """
+    hosts = host_set_up(table)
+    if hosts is not None:
+        return with_observed(hosts, table)
     reasons: list[str] = []
     found = _chip(table, reasons)
     if table.n_ranks is None:
@@ -110,6 +114,9 @@ def guess(table: MeasuredTable) -> SetUp:
     words = {"node": node, "nodes": str(nodes)}
     if whole and per_node != whole:
         words["gpus_per_node"] = str(per_node)
+    if chip.startswith("mi"):
+        words["costs.profile"] = "rccl"
+        reasons.append("RCCL: the GPUs are AMD's")
     if chip in ("gb200", "gb300") and nodes > 1:
         words["fabric.kind"] = "nvl_domain"
         reasons.append("NVL72 racks of 18 trays, filled in order of the ranks")
@@ -189,4 +196,33 @@ def with_observed(set_up: SetUp, table: MeasuredTable) -> SetUp:
         if FAULT_VARIABLES.match(name) and value:
             words[f"env.{name}"] = value
             evidence.append(f"{name}={value} is set")
-    return replace(set_up, observed=words, evidence=tuple(evidence), transports=tuple(transports))
+    return replace(
+        set_up,
+        words={**_software(set_up, table), **set_up.words},
+        observed=words,
+        evidence=(*evidence, *_said(table)),
+        transports=tuple(transports),
+        nics_seen=table.n_nics,
+    )
+
+
+def _said(table: MeasuredTable) -> list[str]:
+    """Return what the library's own messages say, in a sentence each."""
+    found = [f"NCCL says {text!r}" for text in table.messages]
+    if table.n_nics is not None:
+        plural = "" if table.n_nics == 1 else "s"
+        found.append(f"NCCL lists {table.n_nics} network device{plural}")
+    return found
+
+
+def _software(set_up: SetUp, table: MeasuredTable) -> dict[str, str]:
+    """Return how the calls were launched and the library's version, where the log tells them."""
+    words: dict[str, str] = {}
+    run = table.parameters
+    together = (run.n_gpus or 1) * (run.n_threads or 1)
+    if together > 1:
+        words["costs.gpus_per_process"] = str(together)
+    profile = set_up.words.get("costs.profile", set_up.words.get("costs", "nccl"))
+    if table.nccl_version and profile == "nccl" and set_up.file is None:
+        words["costs.version"] = table.nccl_version
+    return words
