@@ -4,10 +4,10 @@ scripts/train/benchmarking/README.md.  Throughput in tokens/s of a whole step wi
 accumulation.  Attention is the Triton kernel of FlashAttention 1 (``attn_impl: triton`` in
 submit_benchmarks.py), cross entropy is fused, layer norms are in low precision.  ``mixed_precision:
 PURE`` reduces gradients in bf16; DEFAULT keeps fp32 shards, gathers them in bf16 and reduces in
-bf16 too (composer/trainer/mosaic_fsdp_utils.py).  The runs with DEFAULT are of 2023-24 and
-newer PyTorch, whose non-reentrant checkpoints stop once all is there that the backward needs
-(torch.utils.checkpoint, ``set_checkpoint_early_stop``).  A100 nodes have 1,600 Gbit/s; the network of the
-H100 nodes is not named and is taken as 3,200 Gbit/s.
+bf16 too (composer/trainer/mosaic_fsdp_utils.py).  The runs with DEFAULT are of 2023-24 and newer
+PyTorch, whose non-reentrant checkpoints stop once all is there that the backward needs
+(torch.utils.checkpoint, ``set_checkpoint_early_stop``).  A100 nodes have 1,600 Gbit/s; the network
+of the H100 nodes is not named and is taken as 3,200 Gbit/s.
 """
 
 from __future__ import annotations

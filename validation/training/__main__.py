@@ -1,0 +1,8 @@
+"""``python -m validation.training``."""
+
+import sys
+
+from validation.training.accuracy import main
+
+if __name__ == "__main__":
+    sys.exit(main())
