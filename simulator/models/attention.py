@@ -6,7 +6,9 @@ first (Llama 3, arXiv:2407.21783, section 3.3.2); ``ulysses`` exchanges sequence
 et al. 2023, arXiv:2309.14509).  Latent attention follows DeepSeek-V2 (arXiv:2405.04434), its down
 projections held by every tensor rank, as in Megatron Core.
 
-Not modelled: copies between layouts, repetition of key heads for unfused grouped attention.
+Unfused attention copies its output between layouts, and back the gradients of queries, keys and
+values into one (Megatron-LM, ``core/transformer/dot_product_attention.py``); fused attention reads
+any layout.  Not modelled: repetition of key heads for unfused grouped attention.
 """
 
 from __future__ import annotations
@@ -126,9 +128,15 @@ class AttentionPart:
         if d.latent:
             yield from self._project_backward(part)
             return
+        a, tokens = part.activation_bytes, tokens_of(part)
+        if part.attention == "standard":
+            yield elementwise("qkv_layout", "input_gradient", 2 * a * tokens * (q + k + v))
         if d.qk_norm:
             yield from norm_backward("qk_norm", part, d.norm, tokens_of(part), q + k)
         yield from column_backward("qkv", part, d.hidden, q + k + v, bias=bool(d.qkv_bias))
+        if not d.fused_qkv and not part.compiled:
+            # Three layers' gradients of one input are added up, one by one.
+            yield elementwise("qkv.sum", "input_gradient", 6 * a * tokens * d.hidden, 2)
 
     def again(self, part: Slice) -> Iterator[Operation]:
         """Generate what recomputation by operators repeats.
@@ -294,12 +302,14 @@ class AttentionPart:
         if part.dropout:
             yield elementwise("attention_dropout", phase, (2 * a + 1) * scores)
         yield self._batched("values", phase, queries, d.value_dim, keys, count)
+        yield elementwise("attention_layout", phase, 2 * a * count * queries * d.value_dim)
 
     def _unfused_backward(
         self, phase: Phase, part: Slice, queries: int, keys: int, count: int, scores: float
     ) -> Iterator[Operation]:
         d = self.dims
         a = part.activation_bytes
+        yield elementwise("attention_layout", phase, 2 * a * count * queries * d.value_dim)
         yield self._batched("values.p", phase, queries, keys, d.value_dim, count)
         yield self._batched("values.v", phase, keys, d.value_dim, queries, count)
         if part.dropout:

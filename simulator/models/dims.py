@@ -56,7 +56,9 @@ class Dims:
     """Norms follow the residual additions; there is no final norm (BERT)."""
     causal: bool = True
     fused_qkv: bool = True
-    """One registered weight for queries, keys and values."""
+    """One registered weight for queries, keys and values; False: three, and two for a gated up
+    projection.  Their products are one kernel here; where nothing is compiled, their gradients are
+    added up."""
     qk_norm: bool = False
     """Queries and keys are normed per head."""
     window: int = 0

@@ -94,6 +94,10 @@ class DensePart:
         elements = tokens_of(part) * inner
         yield from _activate(f"{self.name}_activation", "input_gradient", part, self.dims, elements)
         yield from column_backward(f"{self.name}_up", part, hidden, self._up(part), bias=bias)
+        if self.dims.gated and not self.dims.fused_qkv and not part.compiled:
+            # Two layers' gradients of one input are added up.
+            n_bytes = 3 * part.activation_bytes * tokens_of(part) * hidden
+            yield elementwise(f"{self.name}_up.sum", "input_gradient", n_bytes)
 
     def again(self, part: Slice) -> Iterator[Operation]:
         """Generate what recomputation by operators repeats: of two up projections the second."""

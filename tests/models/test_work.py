@@ -124,7 +124,7 @@ def test_selective_recomputation_repeats_the_core_only() -> None:
     again = products(block.backward(cut), "recompute")
     assert again == 4 * 2 * 2048**2 * 6144
     names = {op.name for op in block.backward(cut) if op.phase == "recompute"}
-    assert names == {"scores", "softmax", "values"}
+    assert names == {"scores", "softmax", "values", "attention_layout"}
 
 
 def test_recomputation_by_operators_repeats_every_other_product() -> None:
@@ -272,6 +272,26 @@ def test_traffic_of_a_gpt_block() -> None:
     dropped = part(compiled=True, dropout=True)
     assert traffic_of(block.forward(dropped)) == 19 * elements
     assert traffic_of(block.backward(dropped)) == 37 * elements + 2 * (2 * 2 + 1) * elements / 2
+
+
+def test_traffic_of_unfused_attention() -> None:
+    # Scores of 64 heads are read and written by the softmax (2), back read twice and written (3);
+    # the output is copied between layouts (2 h), back too, with the gradients of q, k, v (6 h).
+    block = get_model("megatron-22b").layers[1]
+    flash, plain = part(compiled=True), part(compiled=True, attention="standard")
+    elements, scores = 2 * 2048 * 6144 * 2, 2 * 64 * 2048**2 * 2
+    more = traffic_of(block.forward(plain)) - traffic_of(block.forward(flash))
+    assert more == 2 * scores + 2 * elements
+    more = traffic_of(block.backward(plain)) - traffic_of(block.backward(flash))
+    assert more == 3 * scores + 8 * elements
+
+
+def test_gradients_of_separate_projections_are_added_up() -> None:
+    # q, k, v: two sums; gate and up: one; each reads two tensors and writes one.
+    block = get_model("llama-3-8b").layers[1]
+    sums = [op for op in block.backward(PLAIN) if op.name.endswith(".sum")]
+    assert sum(op.n_bytes for op in sums if isinstance(op, MemoryBound)) == 9 * 2 * 4096 * 4096
+    assert not [op for op in block.backward(part(compiled=True)) if op.name.endswith(".sum")]
 
 
 def test_traffic_of_a_convolution() -> None:
