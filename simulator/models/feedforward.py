@@ -68,8 +68,6 @@ class DensePart:
     ffn: int
     """Inner width."""
     name: str = "mlp"
-    gather: bool = True
-    """Its input is sharded and must be gathered; False: someone else did."""
 
     def _ffn(self, part: Slice) -> int:
         return share(self.ffn, part.tensor)
@@ -80,9 +78,7 @@ class DensePart:
     def forward(self, phase: Phase, part: Slice) -> Iterator[Operation]:
         """Generate the forward, or its recomputation."""
         hidden, inner = self.dims.hidden, self._ffn(part)
-        yield from column(
-            f"{self.name}_up", phase, part, hidden, self._up(part), gather=self.gather
-        )
+        yield from column(f"{self.name}_up", phase, part, hidden, self._up(part))
         elements = tokens_of(part) * inner
         yield from _activate(f"{self.name}_activation", phase, part, self.dims, elements)
         yield from row(f"{self.name}_down", phase, part, inner, hidden)
@@ -104,9 +100,7 @@ class DensePart:
         phase: Phase = "recompute"
         inner = self._ffn(part)
         if self.dims.gated:
-            yield from column(
-                f"{self.name}_up", phase, part, self.dims.hidden, inner, gather=self.gather
-            )
+            yield from column(f"{self.name}_up", phase, part, self.dims.hidden, inner)
         elements = tokens_of(part) * inner
         yield from _activate(f"{self.name}_activation", phase, part, self.dims, elements)
 

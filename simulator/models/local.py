@@ -99,12 +99,11 @@ def column(
     k: int,
     n: int,
     *,
-    gather: bool = True,
     eight_bit: bool = True,
 ) -> Iterator[Operation]:
     """Generate a column-parallel layer from `k` features to `n` on this rank."""
     tokens = tokens_of(part)
-    if part.sequence_parallel and gather:
+    if part.sequence_parallel:
         yield from tensor_sync(name, phase, part, "all_gather", tokens * k)
     yield linear(name, phase, tokens, k, n, eight_bit=eight_bit)
 
