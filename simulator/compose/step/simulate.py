@@ -53,6 +53,7 @@ def compute_of(cluster: Cluster, strategy: Strategy) -> ComputeModel:
                 compute_units=gpu.compute_units,
                 l2_bytes=gpu.last_cache_bytes,
                 framework=strategy.framework,
+                ranks=strategy.world_size,
             )
         )
     key = DTYPES[strategy.precision.compute][0] if strategy.precision.compute in DTYPES else ""
