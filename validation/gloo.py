@@ -25,19 +25,19 @@ from simulator.scenario import plugins
 from simulator.scenario.resolve import from_words
 from topologies import hardware, hardware_build
 
-__all__ = ["LOGS", "Case", "cases", "errors", "fit", "main"]
+__all__ = ["LOGS", "START", "Case", "cases", "errors", "fit", "main", "predicted"]
 
 FloatArray = NDArray[np.float64]
 
 LOGS = Path(__file__).parent / "measurements" / "gloo"
 NODES = {2: "cpu-2", 4: "cpu-4-2cores"}
 START = {
-    "launch_us": 42.0,
-    "alpha_us": 71.0,
-    "peer_us": 7.4,
-    "process_GBps": 3.6,
-    "core_GBps": 6.9,
-    "copy_GBps": 5.7,
+    "launch_us": 36.0,
+    "alpha_us": 69.0,
+    "peer_us": 5.5,
+    "core_GBps": 6.7,
+    "copy_GBps": 6.5,
+    "buffer_us": 49.0,
 }
 """Constants that are fitted, as shipped."""
 
@@ -88,17 +88,16 @@ def _profile(values: dict[str, float]) -> CostProfile:
         host=replace(
             host,
             peer_s=values["peer_us"] * 1e-6,
-            process_Bps=values["process_GBps"] * 1e9,
             copy_Bps=values["copy_GBps"] * 1e9,
+            copy_s=values["buffer_us"] * 1e-6,
         ),
     )
 
 
-def _predicted(chosen: list[Case], values: dict[str, float]) -> Iterator[tuple[Case, int, float]]:
+def predicted(chosen: list[Case], values: dict[str, float]) -> Iterator[tuple[Case, int, float]]:
     """Generate (case, size, predicted time) with these constants in place of the shipped ones."""
     family: dict[str, Any] = hardware_build.read("families/cpu.yaml")
-    kept = family["process"]["rate"], family["core"]["memory"], build.load_profile
-    family["process"]["rate"] = f"{values['process_GBps']} GB/s"
+    kept = family["core"]["memory"], build.load_profile
     family["core"]["memory"] = f"{values['core_GBps']} GB/s"
     profile = _profile(values)
     build.load_profile = lambda _name: profile
@@ -112,7 +111,7 @@ def _predicted(chosen: list[Case], values: dict[str, float]) -> Iterator[tuple[C
             for row in run_resolved(from_words(words).variants[0]).rows:
                 yield case, row.size_bytes, row.time_s
     finally:
-        family["process"]["rate"], family["core"]["memory"], build.load_profile = kept
+        family["core"]["memory"], build.load_profile = kept
         hardware._load.cache_clear()
         plugins.node_template.cache_clear()
 
@@ -121,7 +120,7 @@ def errors(chosen: list[Case], values: dict[str, float] | None = None) -> FloatA
     """Return ln(predicted / measured) of every row."""
     found = [
         math.log(time_s / case.times_s[size])
-        for case, size, time_s in _predicted(chosen, values or START)
+        for case, size, time_s in predicted(chosen, values or START)
         if size in case.times_s
     ]
     return np.array(found)

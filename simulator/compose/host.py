@@ -235,7 +235,8 @@ class Hosts:
         part = call.size_bytes / call.world_size
         copied = costs.copies.get(call.collective, 0.0) * call.size_bytes
         copied += costs.part_copies.get(call.collective, 0.0) * part
-        return copied / costs.copy_Bps
+        made_s = costs.copy_s if call.collective in costs.copies else 0.0
+        return made_s + copied / costs.copy_Bps
 
     def _staging_s(self, call: Call) -> float:
         """Return the time of the copies from the GPU and back to it."""

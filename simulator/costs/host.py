@@ -30,6 +30,8 @@ class HostCosts:
     """Bytes copied inside the busiest process over nccl-tests' size, by collective."""
     part_copies: Mapping[str, float]
     """The same over one rank's part."""
+    copy_s: float
+    """Time of making and dissolving the buffer of a collective in `copies`."""
     staging_share: float
     """Rate of copies between GPU and host memory over that of their PCIe path."""
     staging_s: float
@@ -57,6 +59,7 @@ class HostCosts:
             segment_bytes=parse_size(reduce.get("segment", "1 MiB")),
             copy_Bps=parse_rate(copy["rate"]),
             copies={key: float(value) for key, value in copy.get("buffers", {}).items()},
+            copy_s=parse_time(copy.get("time", "0 us")),
             part_copies={key: float(value) for key, value in copy.get("parts", {}).items()},
             staging_share=float(staging["share"]),
             staging_s=parse_time(staging["time"]),
