@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from simulator.base.errors import CollsimError
 from simulator.models.model import Model
 from simulator.training.check import problems_of
 from simulator.training.memory import MemoryReport, memory_report
@@ -88,10 +87,7 @@ def _tried(
     after = change.strategy
     if problems_of(model, after, before.world_size):
         return None
-    try:
-        report = memory_report(model, after)
-    except CollsimError:
-        return None
+    report = memory_report(model, after)
     return Remedy(
         what=change.what,
         strategy=after,

@@ -233,6 +233,73 @@ def test_expert_ranks_of_sequence_parallel_ranks_dispatch_their_own_tokens() -> 
     assert half.flops == own.flops
 
 
+def test_latent_attention_gathers_compressed_tokens() -> None:
+    # DeepSeek-V3 on 8 tensor ranks: down projections run on each rank's own tokens; queries of
+    # 1536, keys and values of 512, and 64 with positions are gathered, not 7168.
+    block = get_model("deepseek-v3").layers[1]
+    cut = part(tensor=8, sequence_parallel=True)
+    work = block.forward(cut)
+    gathered = [op.size_bytes for op in syncs(work, "tensor") if op.collective == "all_gather"]
+    tokens = 2 * 2048 * 2
+    assert gathered == [1536 * tokens, 64 * tokens, 512 * tokens, 7168 * tokens]
+    shapes = {op.name: (op.m, op.k, op.n) for op in work if isinstance(op, Gemm)}
+    assert shapes["q_down"] == (512, 7168, 1536)
+    assert shapes["kv_down"] == (512, 7168, 576)
+    assert shapes["q_up"] == (4096, 1536, 16 * 192)
+    assert shapes["kv_up"] == (4096, 512, 16 * 256)
+    # V2-Lite does not compress queries.
+    lite = get_model("deepseek-v2-lite").layers[1]
+    names = {op.name for op in (*lite.forward(PLAIN), *lite.backward(PLAIN))}
+    assert "q_down" not in names
+    assert "q_up" in names
+
+
+def test_latent_attention_recomputed_by_operators() -> None:
+    model = get_model("deepseek-v3")
+    cut = part(recompute="operators", compiled=True)
+    names = {op.name for op in model.layers[1].backward(cut) if op.phase == "recompute"}
+    assert {"q_down", "kv_up", "attention_output", "mlp_up"} <= names
+    kept = [model.layers[1].activations(part(recompute=r)).kept_bytes for r in ("none", "full")]
+    assert kept[0] > model.layers[1].activations(cut).kept_bytes > kept[1]
+    dense, routed = (model.layers[i].activations(cut).kept_bytes for i in (1, 10))
+    assert dense > routed
+
+
+def test_normed_queries_and_keys() -> None:
+    block = get_model("qwen3-8b").layers[1]
+    for work in (block.forward(PLAIN), block.backward(part(recompute="operators"))):
+        assert "qk_norm" in {op.name for op in work}
+
+
+def test_experts_of_whole_tensor_ranks_sum_their_parts() -> None:
+    # Without sequence parallelism tensor ranks hold the same tokens, and parts of each expert.
+    block = get_model("mixtral-8x7b").layers[1]
+    cut = part(expert=4, tensor=2, expert_tensor=2)
+    found = [op for op in syncs(block.forward(cut), "tensor") if "combine" in op.name]
+    assert [op.collective for op in found] == ["all_reduce"]
+    assert found[0].size_bytes == 2 * 2048 * 2 * 4096 * 2
+
+
+def test_dropout_of_the_embedding() -> None:
+    embedding = get_model("megatron-22b").layers[0]
+    plain, dropped = part(), part(dropout=True)
+    mask_and_copies = 5 * 2 * 2048 * 6144
+    for name in ("forward", "backward"):
+        work = [getattr(embedding, name)(one) for one in (plain, dropped)]
+        assert traffic_of(work[1]) - traffic_of(work[0]) == mask_and_copies
+
+
+def test_parameters_of_a_rank() -> None:
+    # Of Mixtral's block: attention and nothing else over tensor ranks, experts over expert ranks
+    # and their tensor ranks, norms and router whole.
+    block = get_model("mixtral-8x7b").layers[1]
+    attention, experts = 4096 * 128 * (32 + 8 + 8 + 32), 8 * 3 * 4096 * 14336
+    whole = 8 * 4096 + 2 * 4096
+    cut = part(tensor=4, expert=2, expert_tensor=2)
+    assert block.parameters_on(cut) == attention // 4 + experts // 4 + whole
+    assert block.parameters_on(part()) == attention + experts + whole
+
+
 def test_the_loss_exchanges_three_numbers_per_token() -> None:
     head = get_model("megatron-22b").layers[-1]
     found = syncs(head.forward(part(tensor=8)), "tensor")

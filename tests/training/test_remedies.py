@@ -96,3 +96,6 @@ def test_gpipe_can_become_1f1b() -> None:
     choices = {"pipeline": 8, "micro_batches": 64, "schedule": "gpipe", "tensor": 8}
     _, found = proposed("megatron-22b", **choices)
     assert "schedule 1f1b" in {remedy.what for remedy in found}
+    choices |= {"schedule": "zb_h2"}
+    _, found = proposed("megatron-22b", **choices)
+    assert "schedule zb_h1" in {remedy.what for remedy in found}
