@@ -7,6 +7,7 @@ Unfolded, every call of every group runs on the whole network.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -39,6 +40,9 @@ FloatArray = NDArray[np.float64]
 
 SHARED = 1.02
 """Links that two calls together would fill by less than this are not shared between them."""
+RIVAL_SHARE = 0.02
+"""Calls that take less than this share of a stage's computes in all are too short to hold up those
+of another axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,12 +398,17 @@ class _Folded(_Assembly):
             for unit, rank in reversed(list(enumerate(self.classes.representative.tolist())))
         }
         for role in self.plan.roles:
-            most: dict[Resource, float] = {}
-            seen: set[object] = set()
+            counts: Counter[object] = Counter()
+            example: dict[object, Call | Transfer] = {}
+            computes_s = 0.0
             for task in role.tasks:
+                if isinstance(task, Compute):
+                    computes_s += task.duration_s
                 if not isinstance(task, Call | Transfer) or task.stream == "compute":
                     continue
-                if isinstance(task, Call) and task.traffic in ("tensor", "context"):
+                if isinstance(task, Call) and (
+                    task.traffic in ("tensor", "context") or self._size(task) < 2
+                ):
                     # These are waited for before the compute stream's next call.
                     continue
                 key = (
@@ -407,10 +416,14 @@ class _Folded(_Assembly):
                     if isinstance(task, Call)
                     else (task.peer, task.size_bytes)
                 )
-                if key in seen or (isinstance(task, Call) and self._size(task) < 2):
+                counts[key] += 1
+                example.setdefault(key, task)
+            most: dict[Resource, float] = {}
+            for key, task in example.items():
+                price = self._price(first[role.stage], task)
+                if counts[key] * price.time_s < RIVAL_SHARE * computes_s:
                     continue
-                seen.add(key)
-                for resource, share in self._price(first[role.stage], task).use.items():
+                for resource, share in price.use.items():
                     most[resource] = max(share, most.get(resource, 0.0))
             rivals[role.stage] = most
         return rivals
