@@ -79,6 +79,10 @@ def command(
         warn(str(problem))
     for variant in scenarios.variants:
         cluster = build_cluster(variant)
+        for text in cluster.warnings:
+            warn(text)
+        for text in cluster.notes:
+            typer.echo(text)
         spec = variant.collective
         assert spec is not None
         group = np.arange(cluster.n_gpus) if spec.ranks is None else np.asarray(spec.ranks)

@@ -69,7 +69,7 @@ class _State:
     def set(self, cause: str, key: str, value: Any, meaning: str) -> None:
         """Set a key of routing, unless the scenario set it to something else than the default."""
         default = {f.name: f.default for f in fields(RoutingOptions)}[key]
-        if getattr(self.given, key) != default:
+        if getattr(self.given, key) not in (default, value):
             self.warnings.append(f"{cause}: routing.{key} of the scenario wins")
             return
         self.changes[key] = value
@@ -363,14 +363,17 @@ def _choose_nics(
         why = "TCP sockets are used, not verbs" if sockets else "it only finds the other processes"
         state.idle(other, why)
     text = parsed.values.get(name)
-    if not text or not nodes:
+    if not text:
+        return
+    if not nodes:
+        state.idle(name, "an own topology has no device names; set routing.nics")
         return
     count = _nics(nodes)
     chosen, strange = chosen_nics(str(text), count)
     if strange:
         state.warnings.append(
-            f"{name}: {', '.join(strange)} has no number below {count}: taken as every NIC of that "
-            "name (NIC n of the preset counts as mlx5_n, eth_n or ib_n)"
+            f"{name}: {', '.join(strange)} has no number below {count} (NIC n of the preset counts "
+            f"as mlx5_n, eth_n or ib_n): taken as {len(chosen)} of the {count} NICs, evenly spread"
         )
     if not chosen:
         raise ScenarioError(f"{name}={text} leaves no NIC of 0 … {count - 1}")
@@ -397,7 +400,7 @@ def _needs(
     state: _State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]], library: str
 ) -> None:
     """Warn of variables whose hardware or transport is not there, unless told already."""
-    if not nodes:
+    if not nodes or not parsed.values:
         return
     several, kinds = _several(nodes), _kinds(nodes)
     sockets = state.changes.get("gpudirect") is False and "gpudirect" in state.changes

@@ -135,10 +135,9 @@ def _nics(
         chosen, strange = chosen_nics("=" + ",".join(asked), count)
         if strange:
             found.warnings.append(
-                f"env: {name}: {', '.join(strange)} has no number below {count}: taken as NIC 0 "
-                "(NIC n of the preset counts as eth_n, ib_n or mlx5_n)"
+                f"env: {name}: {', '.join(strange)} has no number below {count} (NIC n of the "
+                f"preset counts as eth_n, ib_n or mlx5_n): taken as {len(chosen)} of {count} NICs"
             )
-            chosen = (0,)
         if not chosen:
             raise ScenarioError(f"{name} leaves no NIC of 0 … {count - 1}")
         if found.routing.nics:

@@ -7,6 +7,7 @@ the software's state (sockets instead of verbs, variables that switch paths off)
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -194,7 +195,8 @@ def with_observed(set_up: SetUp, table: MeasuredTable) -> SetUp:
             words["routing.p2p"] = "off"
     for name, value in sorted(table.environment.items()):
         if FAULT_VARIABLES.match(name) and value:
-            words[f"env.{name}"] = value
+            # Quoted: a comma in a value separates no variants.
+            words[f"env.{name}"] = json.dumps(value)
             evidence.append(f"{name}={value} is set")
     return replace(
         set_up,

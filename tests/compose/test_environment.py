@@ -229,7 +229,10 @@ def test_sockets_multiply_up_to_what_a_thread_copies():
 
 def test_names_without_a_known_number_mean_all_nics():
     assert chosen_nics("bond0", 1) == ((0,), [])
-    assert chosen_nics("ens17", 2) == ((0, 1), ["ens17"])
+    assert chosen_nics("ens17", 2) == ((0,), ["ens17"])
+    # A DGX H100's eight compute ports: all of them, though their numbers go up to 11.
+    named = ",".join(f"mlx5_{i}" for i in (0, 3, 4, 5, 6, 9, 10, 11))
+    assert chosen_nics(named, 8)[0] == tuple(range(8))
 
 
 def test_every_library_knows_its_variables():
