@@ -69,7 +69,7 @@ def unit_ports(fabric: Fabric, group: IntArray, unit: IntArray, *, relays: bool)
     """
     node = fabric.node_of_gpu[group]
     out_Bps, in_Bps = np.zeros(int(unit.max()) + 1), np.zeros(int(unit.max()) + 1)
-    members = [np.flatnonzero(unit == k) for k in range(len(out_Bps))]
+    members = np.split(np.argsort(unit, kind="stable"), np.cumsum(np.bincount(unit))[:-1])
     locals_of = [tuple(fabric.local_of_gpu[group[who]].tolist()) for who in members]
     through_all = relays and len(set(locals_of)) > 1
     known: dict[tuple[object, ...], tuple[float, float]] = {}
@@ -103,9 +103,11 @@ class _Interiors:
 
     def _nics(self, nodes: IntArray) -> IntArray:
         low, high = np.searchsorted(self._fabric.node_of_nic, [nodes[0], nodes[-1] + 1])
-        here = np.arange(low, high)
+        here = slice(int(low), int(high))
+        if nodes[-1] - nodes[0] + 1 == len(nodes):
+            return np.asarray(self._fabric.nic_vertex[here])
         inside = np.isin(self._fabric.node_of_nic[here], nodes)
-        return np.asarray(self._fabric.nic_vertex[here[inside]])
+        return np.asarray(self._fabric.nic_vertex[here][inside])
 
     def cables_Bps(self, nodes: IntArray) -> tuple[float, ...]:
         """Return the rates of the cables of the unit's NICs, out and in."""
@@ -192,20 +194,37 @@ def _all_joined(fabric: Fabric, group: IntArray, unit: IntArray) -> NDArray[np.b
     order = np.argsort(owner, kind="stable")
     links = links[order]
     borders = np.searchsorted(owner[order], np.arange(len(counts) + 1)).tolist()
+    src, dst = row[fabric.link_src[links]], fabric.link_dst[links]
+    switch = np.where(fabric.vertex_kind[dst] == _NVSWITCH, dst, -1)
+    peer = np.where(unit_of[dst] == owner[order], row[dst], -1)
     joined = counts == 1
+    known: dict[tuple[int, bytes, bytes, bytes], bool] = {}
     for k in np.flatnonzero(~joined).tolist():
-        own = links[borders[k] : borders[k + 1]]
-        src, dst = row[fabric.link_src[own]], fabric.link_dst[own]
-        switch = fabric.vertex_kind[dst] == _NVSWITCH
-        names, column = np.unique(dst[switch], return_inverse=True)
-        over = np.zeros((counts[k], len(names)), dtype=np.int64)
-        over[src[switch], column] = 1
-        reach = (over @ over.T) > 0
-        near = unit_of[dst] == k
-        reach[src[near], row[dst[near]]] = True
-        np.fill_diagonal(reach, True)
-        joined[k] = reach.all()
+        own = slice(borders[k], borders[k + 1])
+        over = switch[own]
+        over = np.where(over < 0, 1, over - over.max(initial=0))  # by their distances
+        key = (int(counts[k]), src[own].tobytes(), over.tobytes(), peer[own].tobytes())
+        if key not in known:
+            known[key] = _joined(int(counts[k]), src[own], switch[own], peer[own])
+        joined[k] = known[key]
     return joined
+
+
+def _joined(n: int, src: IntArray, switch: IntArray, peer: IntArray) -> bool:
+    """Return whether *n* GPUs all reach each other over one link or one NVSwitch.
+
+    Parameters
+    ----------
+    src, switch, peer
+        GPU at which a link begins, and NVSwitch or GPU at which it ends, −1: neither.
+    """
+    names, column = np.unique(switch[switch >= 0], return_inverse=True)
+    over = np.zeros((n, len(names)), dtype=np.int64)
+    over[src[switch >= 0], column] = 1
+    reach = (over @ over.T) > 0
+    reach[src[peer >= 0], peer[peer >= 0]] = True
+    np.fill_diagonal(reach, True)
+    return bool(reach.all())
 
 
 def network_cuts(

@@ -8,6 +8,7 @@ with the data and the rate of all they take exactly as long.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -46,11 +47,12 @@ def distinct_channels(layout: Layout, algorithm: str) -> tuple[Layout, float]:
         return layout, 1.0
     rings = _from_first(layout.ring_orders())
     keys = rings if algorithm in RING_ONLY else np.hstack([rings, layout.chain_orders()])
-    _, first, counts = np.unique(keys, axis=0, return_index=True, return_counts=True)
-    if len(set(counts.tolist())) != 1 or counts[0] == 1:
+    rows = [row.tobytes() for row in keys]
+    counts = Counter(rows)
+    if len(set(counts.values())) != 1 or len(counts) == len(rows):
         return layout, 1.0
-    copies = float(counts[0])
-    first = np.sort(first)
+    copies = len(rows) / len(counts)
+    first = np.array([rows.index(row) for row in counts], dtype=np.int64)
     if algorithm in TWO_TREES:
         first, copies = np.concatenate([first, first]), copies / 2
     return (

@@ -21,7 +21,8 @@ __all__ = ["Sockets", "drives_itself", "provider_of"]
 @cache
 def _table() -> dict[str, Any]:
     text = (resources.files("simulator.costs") / "sockets.yaml").read_text("utf-8")
-    loaded: dict[str, Any] = yaml.safe_load(text)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loaded: dict[str, Any] = yaml.load(text, Loader=loader)
     return loaded
 
 

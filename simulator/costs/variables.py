@@ -56,7 +56,8 @@ class Parsed:
 @cache
 def _table() -> dict[str, dict[str, Variable]]:
     text = (resources.files("simulator.costs") / "variables.yaml").read_text("utf-8")
-    data: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    data: dict[str, dict[str, Any]] = yaml.load(text, Loader=loader)
     return {
         library: {name: row(name, entry) for name, entry in section.items()}
         for library, section in data.items()
@@ -95,7 +96,7 @@ def parse_variables(
     >>> parse_variables({"GLOO_SOCKET_IFNAM": "eth0"}, "gloo", NcclVersion(2, 23)).warnings
     ("GLOO_SOCKET_IFNAM is not known. Did you mean 'GLOO_SOCKET_IFNAME'?",)
     """
-    known = library_variables(library)
+    known = library_variables(library) if mapping else {}
     reads_nccl = library in ("nccl", "rccl")
     problems: list[Problem] = []
     nccl = NcclEnvironment()

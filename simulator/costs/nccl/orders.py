@@ -7,6 +7,8 @@ NCCL src/graph/connect.cc (ncclTopoPreset, ncclTopoPostset), read at 2.21.5.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,12 +58,16 @@ def ring_orders(graph: ChannelGraph, n_nodes: int, n_channels: int) -> NDArray[n
     """
     rows = []
     for channel in _source_channels(graph, n_channels):
-        row: list[int] = []
-        for node in range(n_nodes):
-            gpus = graph.channels[_on_node(graph, channel, node)].gpus
-            row += [node * len(gpus) + gpu for gpu in gpus]
-        rows.append(row)
-    return np.array(rows, dtype=np.int64)
+        even, odd = (graph.channels[_on_node(graph, channel, node)].gpus for node in (0, 1))
+        rows.append(_all_nodes(even, odd, n_nodes))
+    return np.stack(rows)
+
+
+def _all_nodes(even: Sequence[int], odd: Sequence[int], n_nodes: int) -> NDArray[np.int64]:
+    """Return ranks node by node from the local orders of even and of odd nodes."""
+    local = np.array([even, odd], dtype=np.int64)
+    node = np.arange(n_nodes)
+    return np.asarray((local[node % 2] + len(even) * node[:, None]).ravel())
 
 
 def chain_orders(graph: ChannelGraph, n_nodes: int, n_channels: int) -> NDArray[np.int64]:
@@ -83,8 +89,8 @@ def chain_orders(graph: ChannelGraph, n_nodes: int, n_channels: int) -> NDArray[
     rows = []
     for channel in _source_channels(graph, n_channels):
         gpus = graph.channels[channel].gpus
-        rows.append([node * len(gpus) + gpu for node in range(n_nodes) for gpu in gpus])
-    return np.array(rows, dtype=np.int64)
+        rows.append(_all_nodes(gpus, gpus, n_nodes))
+    return np.stack(rows)
 
 
 def channel_nets(
