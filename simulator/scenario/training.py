@@ -146,7 +146,11 @@ class TrainingSpec:
     attention: str = option(
         "name", "flash", doc="Kernel of attention.", choices=("flash", "standard")
     )
-    compiled: bool = option("flag", False, doc="Element-wise kernels are fused by a compiler.")
+    compiled: bool | None = option(
+        "flag",
+        None,
+        doc="Element-wise kernels are fused, by a compiler or by hand; auto: under Megatron.",
+    )
     dropout: bool = option("flag", False, doc="With dropout.")
     precision: str = option("name", "bf16", doc="Type of matrix products.", choices=PRECISIONS)
     gradient_bytes: int | None = option(

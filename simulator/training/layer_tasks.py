@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from simulator.models.kernels import Operation, Phase, Sync, Work
 from simulator.models.model import Layer, Slice
@@ -72,11 +73,17 @@ def slice_of(strategy: Strategy, seq: int, *, recompute: bool = True) -> Slice:
         expert_imbalance=strategy.expert_imbalance,
         capacity_factor=strategy.capacity_factor,
         attention=strategy.attention,
-        recompute=strategy.recompute if recompute else "none",
+        recompute=_recompute(strategy) if recompute else "none",
         activation_bytes=ELEMENT_BYTES.get(strategy.precision.compute, 2),
         compiled=strategy.compiled,
         dropout=strategy.dropout,
     )
+
+
+def _recompute(strategy: Strategy) -> Literal["none", "selective", "operators", "full"]:
+    """Return what is computed again: PyTorch's selective checkpointing works by operator."""
+    by_operator = strategy.framework == "torch" and strategy.recompute == "selective"
+    return "operators" if by_operator else strategy.recompute
 
 
 def tasks_of_layer(
@@ -202,10 +209,11 @@ def expand(
     Notes
     -----
     A synchronisation holds up the kernels after it.  One that overlaps runs beside the kernel
-    that follows; a ring of n shifts beside n of the n + 1 equal pieces of that kernel, so that
-    the pair takes n max(piece, shift) + piece.  With `overlap_tensor` a tensor-parallel
-    all_gather runs in the same way beside the product after it, a reduce_scatter beside the one
-    before it, in as many pieces as there are ranks (Transformer Engine's user buffers).
+    that follows, as each shift of a ring; n > 1 shifts in one operation run beside n of the n + 1
+    equal pieces of that kernel, so that the pair takes n max(piece, shift) + piece.  With
+    `overlap_tensor` a tensor-parallel all_gather runs in the same way beside the product after
+    it, a reduce_scatter beside the one before it, in as many pieces as there are ranks
+    (Transformer Engine's user buffers).
 
     With node-limited routing a token crosses the network once to each of at most `routed_nodes`
     nodes and is spread there over NVLink (DeepSeek-V3, arXiv:2412.19437, section 3.2.2): an
@@ -291,5 +299,5 @@ def _beside(
 def _tail(sync: Sync, sizes: dict[str, int]) -> float:
     """Return the share of the kernel beside a synchronisation that must wait for all of it."""
     if sync.collective == "send_recv":
-        return 1.0 / (sync.times + 1)
+        return 1.0 / (sync.times + 1) if sync.times > 1 else 0.0
     return 0.0 if sync.overlaps else 1.0 / sizes["tensor"]

@@ -17,7 +17,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from simulator.models.model import Layer, Model
 from simulator.training.layer_tasks import ELEMENT_BYTES, slice_of
@@ -241,9 +241,6 @@ def _peak(
     """Return kept and working bytes at the stage's peak, and the most passes in flight."""
     seq = strategy.seq or model.seq
     part, plain = slice_of(strategy, seq), slice_of(strategy, seq, recompute=False)
-    if strategy.framework == "torch" and strategy.recompute == "selective":
-        # torchtitan's selective checkpointing is by operator.
-        part = replace(part, recompute="operators")
     left = strategy.recompute_layers
     kept: list[float] = []
     rises: list[tuple[float, float]] = []

@@ -150,13 +150,23 @@ def _stage(model: Model, context: StageContext, seq: int) -> tuple[Task, ...]:
         stage=context.stage,
         virtual=strategy.virtual,
         size_bytes=between,
-        overlap=strategy.overlap_p2p,
+        overlap=strategy.overlap_p2p and not _blocking_p2p(strategy),
     )
     tasks += sync.finish()
     tasks += _waits(tasks)
     tasks += _model_gradients(model, context)
     update = list(sync.update())
     return joined([tasks, update, _waits(update)])
+
+
+def _blocking_p2p(strategy: Strategy) -> bool:
+    """Return whether the framework's schedule waits for each transfer.
+
+    Megatron-LM overlaps transfers in the interleaved schedule only (megatron/training/
+    arguments.py, overlap_p2p_comm); DeepSpeed's pipeline sends and receives between its computes
+    (deepspeed/runtime/pipe/p2p.py).
+    """
+    return strategy.framework != "torch" and strategy.schedule in ("gpipe", "1f1b")
 
 
 def _waits(tasks: list[Task]) -> list[Task]:

@@ -46,11 +46,7 @@ def strategies(draw: st.DrawFn) -> tuple[bool, Strategy]:
     options = DataParallel(
         kind=kind,
         shard=shard,
-        secondary_shard=1
-        if shard is None
-        else draw(st.sampled_from([1, shard]))
-        if kind == "zero3"
-        else None,
+        secondary_shard=draw(st.sampled_from([1, shard])) if kind == "zero3" and shard else None,
         overlap_reduce=draw(st.booleans()),
         overlap_gather=draw(st.booleans()),
         bucket_bytes=draw(st.sampled_from([None, 20_000, 100_000])),

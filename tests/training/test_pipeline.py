@@ -14,14 +14,17 @@ from tests.training.list_schedule import StuckError, computes, list_schedule
 from tests.training.stubs import SecondsGpu, plain_model
 
 
-def step_s(kind: str, p: int, m: int, v: int = 1, transfer_s: float = 0.0, **times: float) -> float:
-    model = plain_model(p * v, **times)
+def step_s(
+    kind: str, p: int, m: int, v: int = 1, transfer_s: float = 0.0, framework: str = "megatron"
+) -> float:
+    model = plain_model(p * v)
     strategy = Strategy(
         pipeline=p,
         virtual=v,
         schedule=kind,  # type: ignore[arg-type]
         micro_batches=m,
         optimizer="none",
+        framework=framework,  # type: ignore[arg-type]
     )
     plan = plan_step(model, strategy, SecondsGpu())
     return max(d.end_s for d in list_schedule(plan.roles, transfer_s=transfer_s))
@@ -152,4 +155,13 @@ def test_transfers_that_cost_lengthen_the_step_by_the_fill_and_drain() -> None:
     # GPipe with transfers of t: p − 1 of them before the last stage begins, p − 1 after it ends,
     # the rest hidden behind computes longer than they are.
     p, m, t = 4, 8, 0.25
-    assert step_s("gpipe", p, m, transfer_s=t) == pytest.approx((m + p - 1) * 3 + 2 * (p - 1) * t)
+    found = step_s("gpipe", p, m, transfer_s=t, framework="torch")
+    assert found == pytest.approx((m + p - 1) * 3 + 2 * (p - 1) * t)
+
+
+def test_megatron_waits_for_transfers_between_its_computes() -> None:
+    # Each of the slowest stage's sends holds it up: m − 1 more in the forward, m − 1 in the
+    # backward.
+    p, m, t = 4, 8, 0.25
+    found = step_s("gpipe", p, m, transfer_s=t)
+    assert found == pytest.approx((m + p - 1) * 3 + 2 * (p - 1) * t + 2 * (m - 1) * t)

@@ -175,9 +175,14 @@ def ring(times: int) -> tuple[MemoryBound | Sync, ...]:
 @pytest.mark.parametrize("shift_s", [0.5, 2.0, 5.0])
 def test_ring_attention_hides_all_but_one_piece(shift_s: float) -> None:
     # Attention of 8 s in 4 pieces beside 3 shifts: 3 max(2, shift) + 2.
-    tasks = expand(ring(3), [0.0, 8.0], "block", Strategy(context=4), {"context": 4})
-    done = list_schedule((Role(stage=0, tasks=tasks),), call_s=lambda _: shift_s)
-    assert max(d.end_s for d in done) == pytest.approx(3 * max(2.0, shift_s) + 2.0)
+    # So it is whether the shifts are told as one operation or one by one.
+    for work, times in (
+        (ring(3), [0.0, 8.0]),
+        ((*ring(1), *ring(1), *ring(1), ring(1)[1]), [0.0, 2.0] * 3 + [2.0]),
+    ):
+        tasks = expand(work, times, "block", Strategy(context=4), {"context": 4})
+        done = list_schedule((Role(stage=0, tasks=tasks),), call_s=lambda _: shift_s)
+        assert max(d.end_s for d in done) == pytest.approx(3 * max(2.0, shift_s) + 2.0)
 
 
 @pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])

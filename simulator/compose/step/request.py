@@ -161,7 +161,7 @@ def strategy_of(spec: TrainingSpec, n_gpus: int, gpus_per_node: int) -> Strategy
         recompute=spec.recompute,  # type: ignore[arg-type]
         recompute_layers=spec.recompute_layers,
         attention=spec.attention,  # type: ignore[arg-type]
-        compiled=spec.compiled,
+        compiled=spec.framework == "megatron" if spec.compiled is None else spec.compiled,
         dropout=spec.dropout,
         precision=precision_of(
             spec.precision,

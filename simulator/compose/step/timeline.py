@@ -419,9 +419,9 @@ class _Folded(_Assembly):
                 counts[key] += 1
                 example.setdefault(key, task)
             most: dict[Resource, float] = {}
-            for key, task in example.items():
-                price = self._price(first[role.stage], task)
-                if counts[key] * price.time_s < RIVAL_SHARE * computes_s:
+            for what, call in example.items():
+                price = self._price(first[role.stage], call)
+                if counts[what] * price.time_s < RIVAL_SHARE * computes_s:
                     continue
                 for resource, share in price.use.items():
                     most[resource] = max(share, most.get(resource, 0.0))
