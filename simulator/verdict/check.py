@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from simulator.importers import MeasuredRow, MeasuredTable
 from simulator.verdict.diagnose import (
-    LARGE_RANKS,
-    MOST_SIZES,
     MOST_SIZES_LARGE,
     Case,
     Diagnosis,
     Explanation,
     diagnose,
+    most_sizes,
     thin_sizes,
 )
 from simulator.verdict.health import Finding, Health, judge, together
@@ -160,7 +159,7 @@ def _rows(
     wrong = {row.size_bytes for row in table.rows if _wrong(row)}
     sizes = [row.size_bytes for row in table.rows if _usable(row)]
     n_gpus = gpu_total(set_up.resolve({"collective.op": "barrier"})) or table.n_ranks or 0
-    most = MOST_SIZES_LARGE if many or n_gpus >= LARGE_RANKS else MOST_SIZES
+    most = min(most_sizes(n_gpus), MOST_SIZES_LARGE) if many else most_sizes(n_gpus)
     # Rows with wrong results stay, however the sizes are thinned.
     chosen = {*thin_sizes(sizes, most), *sorted(wrong)[:1]}
     return predict_rows(set_up, table, sizes_bytes=chosen, clusters=clusters)

@@ -28,17 +28,28 @@ from simulator.verdict.simulate import Answer, Asked, Faults
 
 FloatArray = NDArray[np.float64]
 
-__all__ = ["Case", "Diagnosis", "Explanation", "diagnose", "measured_times", "thin_sizes"]
+__all__ = [
+    "Case",
+    "Diagnosis",
+    "Explanation",
+    "diagnose",
+    "measured_times",
+    "most_sizes",
+    "thin_sizes",
+]
 
 MOST_SIZES = 12
 """Sizes of a check."""
 MOST_SIZES_LARGE = 8
 """Sizes of a check of `LARGE_RANKS` ranks and more."""
 LARGE_RANKS = 64
+MOST_SIZES_HUGE = 5
+"""Sizes of a check of `HUGE_RANKS` ranks and more, of which each takes seconds."""
+HUGE_RANKS = 512
 SMALL_SHARE = 3
 """Of these at most so many below `SMALL_BYTES`, where faults of bandwidth do not show."""
 SMALL_BYTES = 64 << 10
-FIRST_SIZES = 4
+FIRST_SIZES, FIRST_SIZES_HUGE = 4, 2
 """Sizes at which every fault is simulated."""
 LEAST_FULL, MOST_FULL = 3, 6
 """Faults that are simulated at all sizes: at least, and at most unless they are alike."""
@@ -133,6 +144,19 @@ class _Tried:
     amplitude: float
 
 
+def most_sizes(n_ranks: int) -> int:
+    """Return how many sizes of a table are checked.
+
+    Examples
+    --------
+    >>> most_sizes(8), most_sizes(128), most_sizes(1440)
+    (12, 8, 5)
+    """
+    if n_ranks >= HUGE_RANKS:
+        return MOST_SIZES_HUGE
+    return MOST_SIZES_LARGE if n_ranks >= LARGE_RANKS else MOST_SIZES
+
+
 def thin_sizes(sizes_bytes: Sequence[int], most: int = MOST_SIZES) -> list[int]:
     """Return at most *most* of the sizes: few small ones, the others evenly up to the largest.
 
@@ -190,7 +214,8 @@ def diagnose(
         Called with (simulations done, in all).
     """
     sizes = [sorted(case.healthy) for case in cases]
-    first = [_even(entry, FIRST_SIZES) for entry in sizes]
+    ranks = max(row.predicted.world_size for case in cases for row in case.rows)
+    first = [_even(s, FIRST_SIZES_HUGE if ranks >= HUGE_RANKS else FIRST_SIZES) for s in sizes]
     contexts = [_context(case) for case in cases]
     patches = _patches(cases, contexts)
     with Faults(cases, workers=workers, clusters=clusters, on_progress=on_progress) as faults:

@@ -227,7 +227,7 @@ def _finding(name: str, rows: Sequence[PredictedRow], rule: Limits) -> Finding:
     health = rule.of(slowness)
     words = f"{100 * reached:.0f} % of the predicted bandwidth"
     faster = rule.share_faster(slowness)
-    if health is not Health.HEALTHY and faster is not None:
+    if slowness > 1.0 and faster is not None:
         words += f"; {100 * faster:.0f} % of healthy machines reach more"
     elif reached > TOO_FAST and slowness < -1.0:
         words += ": faster than this set-up allows; is it the right one?"

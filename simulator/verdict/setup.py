@@ -88,7 +88,15 @@ class SetUp:
         node, nodes = words.pop("node", "?"), words.pop("nodes", "1")
         per_node = words.pop("gpus_per_node", None)
         head = f"{nodes} × {node}" + (f", {per_node} GPUs each" if per_node else "")
-        return ", ".join([head, *(f"{key}={value}" for key, value in words.items())])
+        library = words.pop("costs.profile", "nccl").upper()
+        version = words.pop("costs.version", None)
+        together = words.pop("costs.gpus_per_process", None)
+        parts = [head]
+        if version is not None or library != "NCCL":
+            parts.append(f"{library} {version}" if version else library)
+        if together is not None:
+            parts.append(f"{together} GPUs a process")
+        return ", ".join([*parts, *(f"{key}={value}" for key, value in words.items())])
 
 
 def call_words(table: MeasuredTable, sizes_bytes: Sequence[int]) -> dict[str, str]:

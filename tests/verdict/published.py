@@ -14,6 +14,7 @@ import numpy as np
 from logs import context, faulty_text, healthy_text, table_of
 
 from simulator.verdict import simulate
+from simulator.verdict.check import causes_of
 from simulator.verdict.diagnose import Case, Diagnosis, diagnose
 from simulator.verdict.hypotheses import HYPOTHESES
 from simulator.verdict.predict import predict_rows
@@ -125,7 +126,7 @@ def main() -> None:
     sys.stdout.write(f"own faults {dict(counts)}\n")
     for text, count in missed.most_common():
         sys.stdout.write(f"  {count} × {text}\n")
-    told = [bool(found.explanations) for found in healthy_causes()]
+    told = [bool(causes_of(found)) for found in healthy_causes()]
     sys.stdout.write(f"healthy with a cause: {sum(told)} of {len(told)}\n")
     alarms.main(["--causes"])
 
