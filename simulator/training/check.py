@@ -57,9 +57,11 @@ def problems_of(
     return found
 
 
-def notes_of(model: Model, strategy: Strategy) -> tuple[str, ...]:
+def notes_of(model: Model, strategy: Strategy, gpus_per_node: int | None = None) -> tuple[str, ...]:
     """Return what a user should know about a strategy that can run."""
     notes = []
+    if strategy.routed_nodes is not None and gpus_per_node is None:
+        notes.append("routed_nodes has no effect: the size of a node is not known")
     if strategy.sequence_parallel and strategy.tensor == 1:
         notes.append("sequence_parallel has no effect with tensor 1")
     if model.kv_heads and model.kv_heads < strategy.tensor:

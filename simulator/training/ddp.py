@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.training.buckets import Bucket, bucket_plan, buckets
+from simulator.models.model import Model
+from simulator.training.buckets import Bucket, bucket_plan, buckets, print_plan
 from simulator.training.generators import ddp_step
 from simulator.training.hooks import hooked
 from simulator.training.plan import Task, Wait
-from simulator.training.reduce import BucketedSync, GradientBucket
+from simulator.training.reduce import TORCH_CAP_BYTES, BucketedSync, GradientBucket
+from simulator.training.strategy import Strategy
 from simulator.training.tape import Tape
 
-__all__ = ["Bucket", "DdpSync", "bucket_plan", "buckets", "ddp_step"]
+__all__ = ["Bucket", "DdpSync", "bucket_plan", "buckets", "ddp_buckets", "ddp_step"]
 
 
 class DdpSync(BucketedSync):
@@ -70,3 +72,27 @@ class DdpSync(BucketedSync):
     def update(self) -> Sequence[Task]:
         """Return the optimiser step."""
         return super(BucketedSync, self).update()
+
+
+def ddp_buckets(model: Model, strategy: Strategy) -> str:
+    """Return PyTorch's buckets of a whole model as text: size, first and last gradient of each.
+
+    Examples
+    --------
+    >>> from simulator.models import get_model
+    >>> from simulator.training.strategy import Precision
+    >>> plain = Strategy(precision=Precision(reduce_bytes=4))
+    >>> print(ddp_buckets(get_model("resnet-18"), plain))
+    bucket 0: 1.96 MiB, 2 gradients: fc.bias … fc.weight
+    bucket 1: 27.52 MiB, 12 gradients: layer4.1.bn2.bias … layer4.0.conv2.weight
+    bucket 2: 15.12 MiB, 48 gradients: layer4.0.bn1.bias … conv1.weight
+    """
+    own = [p for layer in model.layers for p in layer.parameters if not p.tied_to]
+    options = strategy.data_parallel
+    given = options.bucket_bytes
+    plan = bucket_plan(
+        [parameter.count * strategy.precision.reduce_bytes for parameter in own],
+        first_bucket_bytes=options.first_bucket_bytes if given is None else given,
+        bucket_cap_bytes=TORCH_CAP_BYTES if given is None else given,
+    )
+    return print_plan(plan, [parameter.name for parameter in own])

@@ -102,7 +102,7 @@ def plan_step(
     return StepPlan(
         mesh=_used(build_mesh(strategy, gpus_per_node), roles),
         roles=tuple(roles),
-        notes=notes_of(model, strategy),
+        notes=notes_of(model, strategy, gpus_per_node),
     )
 
 

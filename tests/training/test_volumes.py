@@ -247,3 +247,26 @@ def test_experts_are_reduced_over_their_own_replicas(shard: int | None) -> None:
         assert found["expert_shard"] == pytest.approx((e - 1) / e * own * 6, rel=1e-6)
     else:
         assert found["expert_replicate"] == pytest.approx(2 * 3 / 4 * own * 4, rel=1e-6)
+
+
+def test_node_limited_routing_crosses_to_each_node_once() -> None:
+    # DeepSeek-V3, section 3.2.2: 8 experts on at most 4 nodes: half of the copies cross, once to
+    # each node, and all are spread within the nodes.
+    model = get_model("deepseek-v3")
+    ep, s = 64, 512
+    strategy = Strategy(
+        expert=ep, data=ep, seq=s, routed_nodes=4, optimizer="none", framework="torch"
+    )
+    made = plan_step(model, strategy, _Zero(), gpus_per_node=8)
+    assert made.mesh.groups["expert_near"].shape == (8, 8)
+    assert made.mesh.groups["expert_across"].shape == (8, 8)
+    copies = s * 8 * model.hidden * 2
+    own = [
+        task
+        for task in made.roles[0].tasks
+        if isinstance(task, Call) and task.traffic == "expert" and task.name.endswith(" block.5")
+    ]
+    across = [task.size_bytes for task in own if task.axis == "expert_across"]
+    near = [task.size_bytes for task in own if task.axis == "expert_near"]
+    assert across == [copies // 2] * 4
+    assert near == [copies] * 4
