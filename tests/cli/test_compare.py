@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from math import exp, log1p
 from pathlib import Path
 
 import pytest
 
 from simulator.cli import main
+from simulator.costs.profile import load_profile
+from simulator.verdict.health import limits
 
 DATA = Path(__file__).parents[1] / "importers" / "data"
 LOG = str(DATA / "superbench_nccl_allreduce.log")
@@ -151,10 +154,15 @@ def test_a_healthy_log_is_exit_code_0(capsys, monkeypatch) -> None:
     assert "node0.gpu0->node0.nvswitch0" in out
 
 
-@pytest.mark.parametrize(("slower", "expected"), [(1.9, 3), (8.0, 4)])
+@pytest.mark.parametrize("expected", [3, 4])
 def test_slow_logs_have_their_own_exit_codes(
-    capsys, monkeypatch, tmp_path: Path, slower: float, expected: int
+    capsys, monkeypatch, tmp_path: Path, expected: int
 ) -> None:
+    # Halfway between the limits of large sizes, or twice as slow as the upper one.
+    rule = limits()[">=16M"]
+    width = log1p(load_profile("nccl").uncertainty(1 << 28))
+    slowness = (rule.suspicious + rule.sick) / 2 if expected == 3 else 2 * rule.sick
+    slower = exp(width * slowness)
     log, report = tmp_path / "slow.log", tmp_path / "report.json"
     rows = []
     for size, time_us in ((1 << 26, 584.5), (1 << 28, 2112.0), (1 << 30, 8159.0)):
@@ -173,3 +181,56 @@ def test_slow_logs_have_their_own_exit_codes(
     document = json.loads(report.read_text())["machines"][0]
     assert document["exit_code"] == expected
     assert document["tried"]
+
+
+def test_brief_is_one_line_and_json_can_go_to_standard_output(capsys, monkeypatch) -> None:
+    code, out, _ = collsim(capsys, monkeypatch, "check", LOG, "-q", "--brief")
+    assert code == 0
+    assert out.count("\n") == 1
+    assert out.startswith("healthy: 1 × dgx-a100-40gb")
+    code, out, _ = collsim(capsys, monkeypatch, "check", LOG, "-q", "--json", "-")
+    document = json.loads(out)
+    assert (document["health"], document["exit_code"], code) == ("healthy", 0, 0)
+    rows = document["machines"][0]["tables"][0]["rows"]
+    assert {row["verdict"] for row in rows} <= {"ok", "fast", "slow"}
+
+
+def test_tables_of_one_machine_are_judged_together(capsys, monkeypatch, tmp_path: Path) -> None:
+    # Two collectives of eight A100, both at an eighth of their bandwidth.
+    logs = []
+    for name, factor in (("all_reduce", 1.75), ("all_gather", 0.875)):
+        rows = [f"# Collective test starting: {name}_perf\n"]
+        for size in (1 << 26, 1 << 28, 1 << 30):
+            time_us = size / 17e9 * 1e6
+            count = size // 4 // (8 if name == "all_gather" else 1)
+            half = f"{time_us:.1f} {size / time_us / 1e3:.2f} {size / time_us / 1e3 * factor:.2f} 0"
+            redop = "sum" if name == "all_reduce" else "none"
+            rows.append(f"{size} {count} float {redop} -1 {half} {half}\n")
+        logs.append(tmp_path / f"{name}.log")
+        logs[-1].write_text("".join(rows))
+    report = tmp_path / "report.json"
+    code, out, _ = collsim(
+        capsys,
+        monkeypatch,
+        *("check", *map(str, logs), "--node", "dgx-a100-40gb", "-q", "--json", str(report)),
+    )
+    assert code == 4
+    assert "verdict on the machine, 2 tables: sick" in out
+    assert out.count("likely causes") == 1
+    (machine,) = json.loads(report.read_text())["machines"]
+    assert [table["collective"] for table in machine["tables"]] == ["all_reduce", "all_gather"]
+
+
+def test_two_nodes_show_what_their_nics_send(capsys, monkeypatch, tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    log = str(DATA / "aws_efa_eks_p4d_excerpt.log")
+    code, out, _ = collsim(capsys, monkeypatch, "compare", log, "-q", "--csv", str(table))
+    assert code == 0
+    assert "algbw" in out
+    with open(table, newline="") as file:
+        rows = list(csv.DictReader(file))
+    last = rows[-1]
+    size, time_s = int(last["size_bytes"]), float(last["measured_us"]) * 1e-6
+    assert float(last["measured_algbw_GBps"]) == pytest.approx(size / time_s / 1e9)
+    # Four NICs carry at least what two nodes must exchange, S per node, and less than their rate.
+    assert size / time_s / 1e9 / 4 <= float(last["measured_nic_GBps"]) <= 12.5
