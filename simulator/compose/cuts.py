@@ -197,7 +197,7 @@ def _all_joined(fabric: Fabric, group: IntArray, unit: IntArray) -> NDArray[np.b
     src, dst = row[fabric.link_src[links]], fabric.link_dst[links]
     switch = np.where(fabric.vertex_kind[dst] == _NVSWITCH, dst, -1)
     peer = np.where(unit_of[dst] == owner[order], row[dst], -1)
-    joined = counts == 1
+    joined = np.asarray(counts == 1, dtype=np.bool_)
     known: dict[tuple[int, bytes, bytes, bytes], bool] = {}
     for k in np.flatnonzero(~joined).tolist():
         own = slice(borders[k], borders[k + 1])

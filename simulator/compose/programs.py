@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,9 @@ from simulator.engine.traffic import Collective, Compute, Program, Start, Wait
 from simulator.scenario.resolved import Resolved
 from simulator.scenario.schema import CollectiveSpec
 from simulator.scenario.steps import CallOp, ComputeOp, GeneratorSpec, Job, RepeatOp, WaitOp
-from simulator.training.ddp import ddp_step
-from simulator.training.tasks import Call as CallTask
-from simulator.training.tasks import Compute as ComputeTask
-from simulator.training.tasks import Task
-from simulator.training.zero import zero_step
+
+if TYPE_CHECKING:
+    from simulator.training.tasks import Task
 
 __all__ = ["Planned", "call_of", "late_by_rank", "plan_call", "plan_jobs"]
 
@@ -217,6 +215,10 @@ def _from_specs(
 
 def _generated(spec: GeneratorSpec) -> list[Any]:
     """Return the operations of a ready-made training step."""
+    # Only scenarios with a generator need the room of training, which takes long to import.
+    from simulator.training.ddp import ddp_step
+    from simulator.training.zero import zero_step
+
     if spec.ddp is not None:
         ddp = spec.ddp
         sizes = ddp.gradients_bytes
@@ -252,6 +254,9 @@ def _generated(spec: GeneratorSpec) -> list[Any]:
 
 
 def _as_operation(task: Task, owner: Any) -> Any:
+    from simulator.training.tasks import Call as CallTask
+    from simulator.training.tasks import Compute as ComputeTask
+
     if isinstance(task, ComputeTask):
         return ComputeOp(duration_s=task.duration_s, name=task.name)
     if isinstance(task, CallTask):

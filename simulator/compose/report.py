@@ -48,17 +48,29 @@ def link_loads(cluster: Cluster, outcome: Outcome) -> tuple[LinkLoad, ...]:
     used = np.flatnonzero(outcome.link_bytes > 0)
     share = outcome.link_busy_s[used] / outcome.end_s if outcome.end_s > 0 else used * 0.0
     order = np.argsort(-share, kind="stable")[:MOST_LINKS]
+    listed = used[order]
+    columns = (
+        listed,
+        share[order],
+        fabric.link_kind[listed],
+        fabric.capacity_Bps[listed],
+        outcome.link_bytes[listed],
+        fabric.link_src[listed],
+        fabric.link_dst[listed],
+    )
     return tuple(
         LinkLoad(
-            name=fabric.link_name(int(link)),
-            kind=LINK_KINDS[int(fabric.link_kind[link])],
-            capacity_Bps=float(fabric.capacity_Bps[link]),
-            wire_bytes=float(outcome.link_bytes[link]),
-            utilisation=float(part),
-            src=fabric.vertex_name(int(fabric.link_src[link])),
-            dst=fabric.vertex_name(int(fabric.link_dst[link])),
+            name=fabric.link_name(link),
+            kind=LINK_KINDS[kind],
+            capacity_Bps=capacity_Bps,
+            wire_bytes=wire_bytes,
+            utilisation=part,
+            src=fabric.vertex_name(src),
+            dst=fabric.vertex_name(dst),
         )
-        for link, part in zip(used[order], share[order], strict=True)
+        for link, part, kind, capacity_Bps, wire_bytes, src, dst in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
     )
 
 
@@ -130,11 +142,11 @@ def rank_times(cluster: Cluster, outcome: Outcome) -> RankTimes:
         wait[record.group] += record.wait_s
     first[np.isinf(first)] = 0.0
     return RankTimes.of(
-        call_s=first,
-        end_s=last,
-        transfer_s=transfer,
-        wait_s=wait,
-        node=cluster.fabric.node_of_gpu,
+        call_s=first.tolist(),
+        end_s=last.tolist(),
+        transfer_s=transfer.tolist(),
+        wait_s=wait.tolist(),
+        node=cluster.fabric.node_of_gpu.tolist(),
     )
 
 
@@ -156,14 +168,14 @@ def vertices(cluster: Cluster) -> tuple[Vertex, ...]:
 def devices(cluster: Cluster) -> tuple[Device, ...]:
     """Return the GPU of every rank as nccl-tests lists it."""
     fabric = cluster.fabric
+    names = [compiled.template.gpu.name for compiled in fabric.compiled]
+    node, local = fabric.node_of_gpu, fabric.local_of_gpu
+    kind = np.asarray(fabric.template_of_node)[node]
     return tuple(
-        Device(
-            rank=rank,
-            node=f"node{int(fabric.node_of_gpu[rank])}",
-            local_rank=int(fabric.local_of_gpu[rank]),
-            name=fabric.node_template(int(fabric.node_of_gpu[rank])).gpu.name,
+        Device(rank=rank, node=f"node{of_rank}", local_rank=place, name=names[which])
+        for rank, (of_rank, place, which) in enumerate(
+            zip(node.tolist(), local.tolist(), kind.tolist(), strict=True)
         )
-        for rank in range(cluster.n_gpus)
     )
 
 

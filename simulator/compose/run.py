@@ -222,7 +222,7 @@ class _Runner:
             changes=self.changes,
             reroute=lambda collective, dead: self._reroute(planned, collective, dead),
             jitter=self.jitter if self.jitter else None,
-            rng=np.random.default_rng(self.resolved.seed),
+            rng=np.random.default_rng(self.resolved.seed) if self.jitter else None,
             compute_slowdown=self.resolved.perturb.compute_slowdown - 1.0,
             record=record,
         )

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.context import BaseContext
+from typing import TYPE_CHECKING
 
 from simulator.compose.run import run_resolved
 from simulator.results.model import RunResult
 from simulator.scenario.resolve import ScenarioSet
 from simulator.scenario.resolved import Resolved
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
 
 __all__ = ["run_set", "variant_labels"]
 
@@ -99,6 +100,9 @@ def _run_pool(
     count: int,
     on_progress: OnProgress | None,
 ) -> None:
+    # Imported here: most runs have one variant, and this takes a tenth of their start-up.
+    from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+
     pool = ProcessPoolExecutor(
         max_workers=count, mp_context=_context(), initializer=_leave_interrupts_to_the_parent
     )
@@ -145,6 +149,8 @@ def _interrupts() -> Iterator[threading.Event]:
 
 def _context() -> BaseContext:
     """Return how processes are started: by fork only where no other thread could hold a lock."""
+    import multiprocessing
+
     methods = multiprocessing.get_all_start_methods()
     alone = threading.active_count() == 1
     return multiprocessing.get_context("fork" if alone and "fork" in methods else "spawn")

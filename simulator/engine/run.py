@@ -73,7 +73,8 @@ class Run:
         self.record = record
         self.warnings: list[str] = []
         self._reroute = reroute
-        self._rng = rng if rng is not None else np.random.default_rng(0)
+        # A generator takes long to import, and only jitter draws from it.
+        self._rng = (rng or np.random.default_rng(0)) if self.jitter else None
         self._dead = frozenset(np.flatnonzero(self.capacity_Bps <= 0).tolist())
         self._routed: dict[tuple[int, frozenset[int]], Collective] = {}
         self._waiting: dict[int, Prepared] = {}
@@ -176,7 +177,7 @@ class Run:
         assert isinstance(operation, Start)
         call = self._calls.get(key)
         if call is None:
-            seed = None if self.jitter is None else int(self._rng.integers(2**62))
+            seed = None if self._rng is None else int(self._rng.integers(2**62))
             call = self._calls[key] = Call(self, key, operation.collective, seed)
         members = self._members.setdefault(key, [])
         if (number, index) not in members:

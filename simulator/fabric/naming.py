@@ -57,6 +57,7 @@ class Names:
                 )
             )
         self._nodes = None if nodes is None else tuple(nodes)
+        self._known: dict[int, str] = {}
         for what, names in (("nodes", self._nodes or ()), ("switches", self._switches)):
             if len(set(names)) < len(names):
                 seen: set[str] = set()
@@ -82,6 +83,12 @@ class Names:
         """Return the name of a vertex."""
         if vertex >= self._first_switch:
             return self._switches[vertex - self._first_switch]
+        if vertex not in self._known:
+            self._known[vertex] = self._inside(vertex)
+        return self._known[vertex]
+
+    def _inside(self, vertex: int) -> str:
+        """Return the name of a vertex of a node or an NVLink domain."""
         tiling = self._tiling
         node = int(tiling.vertex_node[vertex])
         if node < 0:
