@@ -46,6 +46,8 @@ class ComputeModel:
         that GPU.
     ranks
         GPUs that compute in step: the slowest of them sets the pace.
+    blocking
+        The host waits for each kernel before it enqueues the next (``CUDA_LAUNCH_BLOCKING=1``).
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class ComputeModel:
         framework: str = "megatron",
         attention: str | None = None,
         ranks: int = 1,
+        blocking: bool = False,
     ) -> None:
         self.gpu = gpu
+        self.blocking = blocking
         self.constants = constants or load_constants()
         known = self.constants
         if framework not in known.host_launch_s:
@@ -106,19 +110,21 @@ class ComputeModel:
         """Return the time of each operation; that of a `Sync` is 0.
 
         The host enqueues kernels one after another: where they are shorter in all than it takes
-        to enqueue them, the GPU waits for the host, and all are longer in proportion.
+        to enqueue them, the GPU waits for the host, and all are longer in proportion.  Collectives
+        are not counted: their own time passes while the host goes on.
         """
         times = []
         launches = 0
         for operation in work:
             if isinstance(operation, Sync):
                 times.append(0.0)
-                launches += operation.times
                 continue
             times.append(self.kernel_s(operation, dtype))
             launches += operation.launches if isinstance(operation, MemoryBound) else 1
         host_s = launches * self.constants.host_launch_s[self.framework]
         total_s = sum(times)
+        if self.blocking:
+            host_s += total_s
         if 0.0 < total_s < host_s:
             return tuple(time * host_s / total_s for time in times)
         return tuple(times)

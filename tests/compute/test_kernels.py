@@ -87,6 +87,12 @@ def test_small_kernels_wait_for_the_host():
     assert graph == pytest.approx(100 * (KNOWN.launch_s + KNOWN.ramp_s))
 
 
+def test_blocking_launches_add_the_host_to_every_kernel():
+    large = [product(8192, 8192, 8192)] * 10
+    usual, blocked = (sum(ComputeModel(A100, blocking=b).work_s(large, "half")) for b in (0, 1))
+    assert blocked - usual == pytest.approx(10 * KNOWN.host_launch_s["megatron"])
+
+
 def test_large_kernels_hide_the_host_and_syncs_take_no_compute():
     large = product(8192, 8192, 8192)
     sync = Sync(name="sum", phase="forward", axis="tensor", collective="all_reduce", size_bytes=1)

@@ -45,6 +45,7 @@ def compute_for(record: Record, cluster: Cluster, constants: Constants | None) -
         framework="graph" if record.graphs else record.strategy.framework,
         attention=record.attention,
         ranks=record.strategy.world_size,
+        blocking=record.blocking,
     )
 
 

@@ -34,6 +34,8 @@ class Record:
     """Generation of fused attention; None: as usual on that GPU."""
     graphs: bool = False
     """Launches are replayed from CUDA graphs."""
+    blocking: bool = False
+    """``CUDA_LAUNCH_BLOCKING=1`` was set."""
     assumed: str = ""
     """What the source does not say and was assumed."""
 

@@ -71,6 +71,7 @@ class Measured:
     host_step_s: float
     spread: float
     framework: str
+    blocking: bool
     verdict: str
 
     @property
@@ -98,14 +99,14 @@ class Measured:
         deviations = slowest_of(self.record.strategy.world_size)
         pace = factors["run_slowdown"] * (1 + self.spread * deviations * factors["gpu_spread"])
         pace /= 1 + self.spread * deviations
-        return sum(
-            layer.times
-            * max(
-                pace * (gemm * layer.gemm_s + layer.attention_s + memory * layer.memory_s),
-                layer.launches * host_s,
+        total_s = 0.0
+        for layer in self.layers:
+            busy_s = pace * (gemm * layer.gemm_s + layer.attention_s + memory * layer.memory_s)
+            enqueued_s = layer.launches * host_s
+            total_s += layer.times * (
+                busy_s + enqueued_s if self.blocking else max(busy_s, enqueued_s)
             )
-            for layer in self.layers
-        )
+        return total_s
 
 
 def _layers(record: Record, compute: ComputeModel) -> tuple[_Layer, ...]:
@@ -146,7 +147,6 @@ def _timed(work: Work, times: int, compute: ComputeModel, dtype: str) -> _Layer:
     launches = 0
     for operation in work:
         if isinstance(operation, Sync):
-            launches += operation.times
             continue
         kind = "memory"
         count = 1
@@ -181,5 +181,6 @@ def measured_of(record: Record, step: Predicted, compute: ComputeModel) -> Measu
         host_step_s=known.host_step_s[compute.framework],
         spread=known.gpu_spread,
         framework=compute.framework,
+        blocking=compute.blocking,
         verdict=step.verdict,
     )

@@ -39,6 +39,8 @@ _SIZES = {
 }
 _VOCAB = 250_680
 _SEQ = 2048
+_BLOCKING_NODES = 20
+"""From so many nodes runs hung but with CUDA_LAUNCH_BLOCKING=1 (section "dealing with JZ hanging")."""
 
 
 def records() -> Iterator[Record | Excluded]:
@@ -112,5 +114,6 @@ def _record(row: int, cells: Mapping[str, str]) -> Record | str:
         node="dgx-a100-80gb+4xib100",
         nodes=nodes,
         measured_s=seconds,
+        blocking=nodes >= _BLOCKING_NODES,
         assumed="" if cells["NHEADS"] else "64 heads, as the source says of its tables",
     )

@@ -32,7 +32,7 @@ def records() -> Iterator[Record | Excluded]:
             micro_batches=int(cells["micro_num"]),
             seq=seq,
             recompute="full" if cells["activation_ckpt"].upper() == "TRUE" else "none",
-            compiled=True,
+            compiled=False,
             precision=Precision(compute="bfloat16", gradient_bytes=2, reduce_bytes=2),
             data_parallel=DataParallel(
                 kind="zero1",

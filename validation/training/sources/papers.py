@@ -183,7 +183,7 @@ def _megatron_core(row: int, cells: Mapping[str, str], source: str) -> Record | 
         schedule="interleaved" if pipeline > 1 else "1f1b",
         attention="flash",
         dropout=False,
-        precision=precision_of("bf16", "megatron", "zero1"),
+        precision=precision_of("bf16", "megatron", "zero1", gradient_bytes=4, reduce_bytes=2),
         data_parallel=DataParallel(kind="zero1"),
     )
     seconds = megatron_seconds(
@@ -203,7 +203,7 @@ def _megatron_core(row: int, cells: Mapping[str, str], source: str) -> Record | 
         strategy,
         "dgx-h100",
         seconds,
-        assumed="micro-batch 1, chunks of the interleaved schedule of one to three blocks",
+        assumed="micro-batch 1, chunks of one to three blocks, gradients reduced in bf16",
     )
 
 
@@ -247,7 +247,7 @@ def _llama3(row: int, cells: Mapping[str, str], source: str) -> Record | str:
         context=context,
         context_kind="all_gather",
         pipeline=pipeline,
-        virtual=8,
+        virtual=4,
         schedule="interleaved",
         data=data,
         micro_batch=1,
@@ -266,7 +266,7 @@ def _llama3(row: int, cells: Mapping[str, str], source: str) -> Record | str:
         "hgx-h100",
         counted * batch / flops,
         model=model,
-        assumed="8 chunks a pipeline rank; FLOPs with the causal half of attention",
+        assumed="4 chunks a pipeline rank; FLOPs with the causal half of attention",
     )
 
 
@@ -304,6 +304,7 @@ def _bloom(row: int, cells: Mapping[str, str], source: str) -> Record | str:
         "dgx-a100-80gb+4xib100",
         float(cells["step_time_s"]),
         model=model,
+        blocking=True,
     )
 
 
