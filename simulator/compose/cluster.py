@@ -246,8 +246,8 @@ class Cluster:
             f"root {call.root}",
             f"{call.element_bytes}-byte elements",
         )
-        if self.sums_exchanges and self.hosts is None and is_bulk(call, choice.algorithm):
-            return bulk_exchange(
+        if self.sums_exchanges and is_bulk(call, choice.algorithm):
+            summed = bulk_exchange(
                 self.lowering,
                 call,
                 ranks,
@@ -255,6 +255,11 @@ class Cluster:
                 name=title,
                 signature=signature,
                 router=router,
+            )
+            if self.hosts is None:
+                return summed
+            return self.hosts.charged_exchange(
+                call, summed, crowding=self.hosts.crowding(self.fabric, ranks)
             )
         layout, copies = self._layout_of(ranks, choice), 1.0
         if choice.algorithm in EXCHANGES:

@@ -182,6 +182,25 @@ class Hosts:
             launch_s=before_s + self._staging_s(call),
         )
 
+    def charged_exchange(self, call: Call, lowered: Collective, *, crowding: float) -> Collective:
+        """Return an exchange of very many ranks, summed per rank, with what processes cost.
+
+        With so many peers no single connection fills a flow or a NIC, so that their limits do
+        not matter.
+        """
+        connections = lowered.connections
+        size = call.size_bytes / max(call.world_size, 1)
+        latency_s = connections.latency_s * crowding
+        if self.costs.eager_bytes and size > self.costs.eager_bytes["network"]:
+            latency_s = 3.0 * latency_s
+        peers_s = self.costs.peer_s * max(0, call.world_size - 2)
+        before_s = crowding * (lowered.launch_s + peers_s + self._copies_s(call))
+        return replace(
+            lowered,
+            connections=replace(connections, latency_s=latency_s),
+            launch_s=before_s + self._staging_s(call),
+        )
+
     def _handshakes_s(
         self, lowered: Collective, latency_s: FloatArray, network: NDArray[np.bool_]
     ) -> FloatArray:

@@ -279,3 +279,12 @@ def test_the_measured_machine_is_met():
     assert len(found) > 130
     assert np.median(found) < 0.30
     assert np.quantile(found, 0.9) < 0.60
+
+
+def test_an_exchange_of_very_many_ranks_costs_about_what_its_pairs_do(monkeypatch):
+    import simulator.compose.bulk as bulk
+
+    words = {"node": "dgx-a100", "nodes": "4", "costs": "gloo"}
+    pairs = row("all_to_all", "256M", **words).time_s
+    monkeypatch.setattr(bulk, "BULK_RANKS", 16)
+    assert row("all_to_all", "256M", **words).time_s == pytest.approx(pairs, rel=0.1)
