@@ -27,6 +27,7 @@ def main() -> None:
         show,
         step,
         topologies,
+        tune,
     )
 
     app = typer.Typer(
@@ -45,6 +46,7 @@ def main() -> None:
     app.command("compare", help=compare.HELP)(compare.command)
     app.command("explain", help=explain.HELP)(explain.command)
     app.command("step", help=step.HELP)(step.command)
+    app.command("tune", help=tune.HELP)(tune.command)
     app.command("show", help=show.HELP)(show.command)
     app.add_typer(topologies.app, name="topologies", help=topologies.HELP)
     app.command(
