@@ -15,6 +15,7 @@ from simulator.base.errors import CollsimError, RoutingError, ScenarioError, Sch
 from simulator.collectives.call import Call
 from simulator.compose.believe import ALGORITHM_NAMES, believe
 from simulator.compose.cluster import Choice, Cluster
+from simulator.compose.loops import further_steps
 from simulator.costs.nccl.graph import COLLECTIVES, PROTOCOLS
 from simulator.engine.simulate import simulate
 from simulator.engine.traffic import Program, Start
@@ -95,6 +96,9 @@ def _believed(
         n_channels=count,
         pipeline_bytes=chunk,
         expected_s=belief.expected_s or None,
+        further_steps=further_steps(inp, call.collective, belief.protocol, call.size_bytes, plan)
+        if belief.algorithm == "ring"
+        else 0,
     )
 
 
@@ -168,6 +172,9 @@ def choose(
     ScheduleError
         No candidate can do the call; the last refusal is told.
     """
+    picked = cluster.picked(call, group) if algorithm == "auto" else None
+    if picked is not None:
+        algorithm = picked.algorithm
     if algorithm == "auto" or protocol == "auto":
         believed = _believed(cluster, call, group, algorithm, protocol, channels)
         if believed is not None:
