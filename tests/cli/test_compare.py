@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from math import exp, log1p
 from pathlib import Path
 
 import pytest
 
+import simulator
 from simulator.cli import main
-from simulator.costs.profile import load_profile
 from simulator.verdict.health import limits
 
 DATA = Path(__file__).parents[1] / "importers" / "data"
@@ -160,16 +159,18 @@ def test_slow_logs_have_their_own_exit_codes(
 ) -> None:
     # Halfway between the limits of large sizes, or twice as slow as the upper one.
     rule = limits()[">=16M"]
-    width = log1p(load_profile("nccl").uncertainty(1 << 28))
     slowness = (rule.suspicious + rule.sick) / 2 if expected == 3 else 2 * rule.sick
-    slower = exp(width * slowness)
     log, report = tmp_path / "slow.log", tmp_path / "report.json"
+    made = simulator.run(
+        node="dgx-a100-40gb",
+        collective={"op": "all_reduce", "sizes": ["256 MiB", "512 MiB", "1 GiB"]},
+    )
     rows = []
-    for size, time_us in ((1 << 26, 584.5), (1 << 28, 2112.0), (1 << 30, 8159.0)):
-        time_us *= slower
-        algbw = size / time_us / 1e3
+    for row in made.rows:
+        time_us = row.time_s * 1e6 * (1 + row.uncertainty_s / row.time_s) ** slowness
+        algbw = row.size_bytes / time_us / 1e3
         half = f"{time_us:.1f} {algbw:.2f} {algbw * 1.75:.2f} 0"
-        rows.append(f"{size} {size // 4} float sum -1 {half} {half}\n")
+        rows.append(f"{row.size_bytes} {row.count} float sum -1 {half} {half}\n")
     log.write_text("".join(rows))
     code, out, _ = collsim(
         capsys,
