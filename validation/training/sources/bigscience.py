@@ -40,7 +40,7 @@ _SIZES = {
 _VOCAB = 250_680
 _SEQ = 2048
 _BLOCKING_NODES = 20
-"""From so many nodes runs hung but with CUDA_LAUNCH_BLOCKING=1 (section "dealing with JZ hanging")."""
+"""From so many nodes on, runs hung but with CUDA_LAUNCH_BLOCKING=1 (its section on hanging)."""
 
 
 def records() -> Iterator[Record | Excluded]:
