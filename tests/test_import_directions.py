@@ -90,6 +90,7 @@ MAY_USE = {
         "simulator.importers",
         "simulator.results",
         "simulator.scenario",
+        "simulator.verdict",
         "topologies",
     },
 }

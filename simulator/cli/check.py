@@ -8,6 +8,7 @@ import typer
 
 from simulator.cli.measured import (
     Collective,
+    Costs,
     Fabric,
     Given,
     GpusPerNode,
@@ -46,6 +47,7 @@ def command(
     scenario: Scenario = None,
     set_: Settings = None,
     collective: Collective = None,
+    costs: Costs = None,
     inverse: Annotated[
         str | None,
         typer.Option(help="Solve for what explains the numbers: nic, nvlink, pcie or latency."),
@@ -81,6 +83,7 @@ def command(
         fabric=fabric,
         scenario=scenario,
         settings=tuple(set_ or ()),
+        costs=costs,
     )
     pairs = [(set_up_for(given, table), table) for _, table in tables]
     report: Any

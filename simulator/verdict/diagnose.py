@@ -216,7 +216,8 @@ def diagnose(
     sizes = [sorted(case.healthy) for case in cases]
     ranks = max(row.predicted.world_size for case in cases for row in case.rows)
     first = [_even(s, FIRST_SIZES_HUGE if ranks >= HUGE_RANKS else FIRST_SIZES) for s in sizes]
-    contexts = [_context(case) for case in cases]
+    clusters = clusters or Clusters()
+    contexts = [_context(case, clusters) for case in cases]
     patches = _patches(cases, contexts)
     with Faults(cases, workers=workers, clusters=clusters, on_progress=on_progress) as faults:
         faults.expect(len(patches) + min(MOST_FULL, len(patches)))
@@ -230,9 +231,14 @@ def diagnose(
     return _conclude(cases, sizes, final, tried, refused)
 
 
-def _context(case: Case) -> Context | None:
+def _context(case: Case, clusters: Clusters) -> Context | None:
     resolved = case.set_up.resolve(call_words(case.table, sorted(case.healthy)))
-    return context_of(resolved, tuple(case.healthy.values()), nics_seen=case.set_up.nics_seen)
+    return context_of(
+        resolved,
+        tuple(case.healthy.values()),
+        launch_s=clusters.of(resolved).profile.launch_s,
+        nics_seen=case.set_up.nics_seen,
+    )
 
 
 def _asked(words: Sequence[Words | None], sizes: Sequence[Sequence[int]]) -> tuple[Asked, ...]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from simulator.costs.profile import load_profile
 from simulator.fabric.model import NodeTemplate
 from simulator.results.model import Row
 from simulator.scenario.nodes import gpu_count, node_template
@@ -146,7 +145,11 @@ def hypothesis(
 
 
 def context_of(
-    resolved: Resolved, healthy: tuple[Row, ...], *, nics_seen: int | None = None
+    resolved: Resolved,
+    healthy: tuple[Row, ...],
+    *,
+    launch_s: float = 0.0,
+    nics_seen: int | None = None,
 ) -> Context | None:
     """Return the context of a cluster of one kind of node; None for any other."""
     groups = resolved.node_groups
@@ -161,7 +164,7 @@ def context_of(
         gpus_per_node=group.gpus_per_node or gpu_count(template),
         collective=healthy[0].collective,
         healthy=healthy,
-        launch_s=load_profile(resolved.costs.profile).launch_s,
+        launch_s=launch_s,
         nics_seen=nics_seen,
     )
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
+from simulator.compose.build import build_cluster
 from simulator.compose.run import run_resolved
 from simulator.importers import MeasuredTable
 from simulator.importers.nccl_tests import read
@@ -55,7 +56,8 @@ def context(words: Mapping[str, str]) -> tuple[SetUp, Context]:
     made = _healthy(tuple(words.items()))
     set_up = SetUp(words={**words, "engine.level": "folded"})
     resolved = set_up.resolve(call_words(table_of(healthy_text(words)), SIZES))
-    found = context_of(resolved, made.rows)
+    launch_s = build_cluster(resolved).profile.launch_s
+    found = context_of(resolved, made.rows, launch_s=launch_s)
     assert found is not None
     return set_up, found
 
