@@ -298,10 +298,27 @@ def _gpudirect(
             meaning = "NICs use host memory"
             state.set(f"NCCL_NET_GDR_LEVEL={level.name}", "gpudirect", False, meaning)
     read = parsed.values.get("NCCL_NET_GDR_READ")
-    if read == 0:
+    old = bool(nodes) and all(_reads_badly(template) for template, _ in nodes)
+    if read == 0 and not old:
         state.set("NCCL_NET_GDR_READ=0", "gdr_read", False, "what is sent goes through the host")
-    elif read == 1:
-        state.idle("NCCL_NET_GDR_READ=1", "that is how the model sends anyway")
+    elif read == 1 and old:
+        state.notes.append("NCCL_NET_GDR_READ=1: NICs read the memory of GPUs before Ampere")
+    elif read is not None:
+        state.idle(f"NCCL_NET_GDR_READ={read}", "that is NCCL's own choice for these GPUs")
+    if old and read != 1 and state.given.gdr_read:
+        state.changes["gdr_read"] = False
+
+
+_BEFORE_AMPERE = ("kepler", "pascal", "volta", "turing")
+
+
+def _reads_badly(template: NodeTemplate) -> bool:
+    """Return whether NCCL lets no NIC read these GPUs: before Ampere, without NVLink.
+
+    NCCL src/graph/paths.cc, ncclTopoCheckGdr.
+    """
+    fast = any(link.kind in ("nvlink", "xgmi") for link in template.links)
+    return template.gpu.generation in _BEFORE_AMPERE and not fast
 
 
 # --------------------------------------------------------------------------- between the nodes

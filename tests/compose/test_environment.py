@@ -136,6 +136,14 @@ def test_a_variable_changes_the_time_in_its_direction(words, env, op, size, slow
         (TWO_A100, {"NCCL_NET_GDR_LEVEL": "LOC"}, (0, 8), "memory", "nvlink"),
         (TWO_A100, {"NCCL_IB_DISABLE": 1}, (0, 8), "memory", "nvlink"),
         (TWO_A100, {"NCCL_NET_GDR_READ": 0}, (0, 8), "node0.cpu", "node1.cpu"),
+        # Before Ampere, and without NVLink, NICs do not read GPU memory unless told to.
+        (
+            {"node": "pcie-v100-2-cx8", "nodes": "2"},
+            {"NCCL_NET_GDR_READ": 1},
+            (0, 2),
+            "leaf",
+            "memory",
+        ),
         (TWO_H100, {"NCCL_PXN_DISABLE": 1}, (0, 9), "leaf", "node0.nvswitch"),
         (TWO_A100, {"NCCL_IB_HCA": "=mlx5_3"}, (0, 8), "node0.nic3", "node0.nic0"),
         (TWO_A100, {"NCCL_IB_HCA": "^=mlx5_0"}, (0, 8), "leaf", "node0.nic0"),
