@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from simulator.base.units import format_size, format_time
 from simulator.results.layout import Column, Table
-from simulator.results.training import RankAccount, TrainingStep
+from simulator.results.training import CallTimes, RankAccount, TrainingStep
 
 __all__ = [
     "calls_table",
@@ -136,20 +136,22 @@ def _ranks(account: RankAccount) -> str:
 
 def calls_table(step: TrainingStep) -> Table:
     """Return the kinds of calls, those with most time first."""
-    shown = step.calls[:_MOST_ROWS]
-    rows = [
-        (
+    alike: dict[tuple[str, ...], list[CallTimes]] = {}
+    for call in step.calls:
+        key = (
             call.axis,
             call.collective,
             format_size(call.size_bytes),
             f"{call.group_size}/{call.group_nodes}",
-            str(call.n_calls),
-            format_time(call.time_s),
             f"{call.algorithm} {call.protocol}",
         )
-        for call in shown
-    ]
-    left = len(step.calls) - len(shown)
+        alike.setdefault(key, []).append(call)
+    rows = []
+    for (*what, how), calls in list(alike.items())[:_MOST_ROWS]:
+        count = sum(call.n_calls for call in calls)
+        mean_s = sum(call.n_calls * call.time_s for call in calls) / count
+        rows.append((*what, str(count), format_time(mean_s), how))
+    left = len(alike) - len(rows)
     remarks = ["time of one call with the links to its axis alone; calls of one rank per step"]
     if left > 0:
         remarks.append(f"{left} more kinds of calls are not shown")

@@ -100,7 +100,7 @@ class TrainingSpec:
         "flag", False, doc="Tensor-parallel collectives cut in pieces beside their products."
     )
     bucket_bytes: int | None = option(
-        "size", None, doc="Gradients of a bucket; auto: the framework's.", minimum=1
+        "size", None, doc="Gradients of a bucket; auto: the framework's.", minimum=64 * 1024
     )
     first_bucket_bytes: int = option("size", 2**20, doc="DDP's first bucket.", minimum=1)
     prefetch: int = option("count", 1, doc="Units that zero3 and fsdp gather ahead.")

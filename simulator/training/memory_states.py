@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.models.model import Layer, Model
+from simulator.training.hooks import error_feedback_bytes
 from simulator.training.layer_tasks import slice_of
 from simulator.training.strategy import Strategy
 
@@ -158,6 +159,7 @@ def _buffers(
         case "ddp":
             if strategy.framework == "torch" and sizes["data"] > 1:
                 total += float(precision.gradient_bytes) * counts.all
+            total += error_feedback_bytes(data.hook, counts.all, precision.gradient_bytes)
         case "fsdp":
             total += 0.0 if alone else _gathered_units(strategy, counts)
         case _ if strategy.framework == "deepspeed" and not alone:

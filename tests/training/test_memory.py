@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -470,3 +471,13 @@ def test_residual_networks_have_memory_too() -> None:
     assert stage.states_bytes == pytest.approx(12 * 25_557_032)
     # Outputs of convolutions (11.1 million per image) and of norms, of 4 bytes.
     assert stage.activations_bytes == pytest.approx(256 * 4 * 2 * 11.1e6, rel=0.05)
+
+
+@pytest.mark.parametrize(("hook", "copies"), [("fp16", 0), ("top_k", 1), ("power_sgd", 1)])
+def test_error_feedback_keeps_what_compression_left_out(hook: str, copies: int) -> None:
+    # One more gradient of four bytes for each parameter, and its share of fragmentation.
+    model = get_model("gpt2-small")
+    plain = Strategy(data=8, framework="torch", data_parallel=DataParallel(kind="ddp"))
+    hooked = replace(plain, data_parallel=DataParallel(kind="ddp", hook=hook))
+    more = memory_report(model, hooked).peak_bytes - memory_report(model, plain).peak_bytes
+    assert more == pytest.approx(copies * 4 * model.n_parameters * 1.1)

@@ -6,6 +6,7 @@ import numpy as np
 
 from simulator.base.errors import Problem, ScenarioError
 from simulator.compose.cluster import Cluster
+from simulator.compose.step.host import host_link_Bps
 from simulator.models.model import Model
 from simulator.results.goodput import GoodputResult
 from simulator.results.training import TrainingStep
@@ -46,7 +47,7 @@ def goodput_of(
     load_s = size / nodes / spec.storage_Bps
     blocking_s = load_s
     if spec.asynchronous:
-        blocking_s = size / step.world_size / (PCIE_SHARE * _pcie_Bps(cluster))
+        blocking_s = size / step.world_size / (PCIE_SHARE * host_link_Bps(cluster))
     checkpoint_s = blocking_s if spec.checkpoint_s is None else spec.checkpoint_s
     node_mtbf_s = spec.gpu_mtbf_s * nodes / step.world_size
     job_mtbf_s = node_mtbf_s / nodes
@@ -108,16 +109,3 @@ def _nodes_per_replica(cluster: Cluster, strategy: Strategy) -> int:
             )
         )
     return max(1, model_ranks // local)
-
-
-def _pcie_Bps(cluster: Cluster) -> float:
-    """Return the bandwidth of a GPU's link to the host; PCIe 4 x16 where none is known."""
-    from simulator.fabric.model import LINK_KINDS, VERTEX_KINDS
-
-    fabric = cluster.fabric
-    gpu = VERTEX_KINDS.index("gpu")
-    kinds = [LINK_KINDS.index(k) for k in ("pcie", "nvlink_c2c") if k in LINK_KINDS]
-    from_gpu = np.asarray(fabric.vertex_kind)[np.asarray(fabric.link_src)] == gpu
-    to_host = np.isin(np.asarray(fabric.link_kind), kinds) & from_gpu
-    found = np.asarray(fabric.capacity_Bps)[to_host]
-    return float(found.min()) if len(found) else 32e9

@@ -13,6 +13,7 @@ from simulator.base.errors import Problem, ScenarioError
 from simulator.compose.cluster import Cluster
 from simulator.compose.step.account import Account, accounts, critical_path, latecomer
 from simulator.compose.step.classes import Classes, fold_ranks, keep_ranks
+from simulator.compose.step.host import host_of
 from simulator.compose.step.prices import Pricer
 from simulator.compose.step.timeline import Timeline, call_of, run_exact, run_folded
 from simulator.compute.gpu import DTYPES
@@ -132,7 +133,7 @@ def plan_of(cluster: Cluster, model: Model, strategy: Strategy, compute: Compute
 
     local = int(np.bincount(np.asarray(cluster.fabric.node_of_gpu)).max())
     check_strategy(model, strategy, world_size=cluster.n_gpus, gpus_per_node=local)
-    return plan_step(model, strategy, compute)
+    return plan_step(model, strategy, compute, host=host_of(cluster), gpus_per_node=local)
 
 
 def simulate_plan(

@@ -31,6 +31,7 @@ from simulator.engine.traffic import (
 )
 from simulator.engine.traffic import Compute as EngineCompute
 from simulator.engine.traffic import Wait as EngineWait
+from simulator.results.trace import kernel_name
 from simulator.training.plan import Call, Compute, StepPlan, Task, Transfer, Wait
 
 __all__ = ["Part", "Timeline", "call_of", "run_exact", "run_folded"]
@@ -72,6 +73,8 @@ class Timeline:
     """Buffer bytes (nccl-tests' S) of the first stage's calls by traffic."""
     unit_of_rank: Mapping[int, int]
     """Class by the engine's rank."""
+    kernels: Mapping[str, str]
+    """Name of the library's kernel by name of a call."""
 
 
 def run_folded(
@@ -145,6 +148,7 @@ class _Assembly:
         self._named: dict[object, str] = {}
         self.made: dict[object, Collective] = {}
         self.prices: dict[tuple[str, str, int], Price] = {}
+        self.kernels: dict[str, str] = {}
 
     # What a call becomes ----------------------------------------------------------------------
 
@@ -188,6 +192,7 @@ class _Assembly:
             parts=self.parts,
             prices=self.prices,
             sent_bytes=sent,
+            kernels=self.kernels,
             unit_of_rank={
                 int(self.unit_ranks(unit)[0]): unit for unit in range(self.classes.n_classes)
             },
@@ -233,6 +238,8 @@ class _Assembly:
             if isinstance(task, Call):
                 if self._size(task) < 2:
                     continue
+                if task.name not in self.kernels:
+                    self.kernels[task.name] = self._kernel(unit, task)
                 time_s = self.inlined_s(unit, task) if task.stream == "compute" else None
                 if time_s is not None:
                     held.append(
@@ -263,6 +270,17 @@ class _Assembly:
         release()
         return done
 
+    def _kernel(self, unit: int, task: Call) -> str:
+        groups = self.plan.mesh.groups[task.axis]
+        group = self.pricer.ranks[groups[self._row(unit, task.axis)]]
+        choice = self.pricer.choice(call_of(task, len(group)), group)
+        return kernel_name(
+            task.collective,
+            dtype="bfloat16",
+            algorithm=choice.algorithm,
+            protocol=choice.protocol,
+        )
+
     def _beside(
         self, unit: int, slow: float, tasks: Sequence[Task], index: int
     ) -> tuple[list[Part], int] | None:
@@ -280,6 +298,8 @@ class _Assembly:
             time_s = self.inlined_s(unit, call) if self._size(call) > 1 else 0.0
             if time_s is None or call.traffic != first.traffic:
                 return None
+            if self._size(call) > 1 and call.name not in self.kernels:
+                self.kernels[call.name] = self._kernel(unit, call)
             calls_s += time_s
             names.append(call.name)
             at += 1

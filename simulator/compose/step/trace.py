@@ -27,7 +27,9 @@ def step_events(cluster: Cluster, simulated: SimulatedStep) -> tuple[TraceEvent,
     events: list[TraceEvent] = []
     for unit, spans in enumerate(call_spans(timeline)):
         rank = representative[unit]
-        events += [event for span in spans for event in _call(span, rank, int(node[rank]))]
+        for span in spans:
+            kernel = timeline.kernels.get(span.name, span.name)
+            events += _call(span, kernel, rank, int(node[rank]))
     for item in timeline.outcome.intervals:
         if item.end_s <= item.start_s or item.kind == "collective":
             continue
@@ -56,12 +58,12 @@ def step_events(cluster: Cluster, simulated: SimulatedStep) -> tuple[TraceEvent,
                 events.append(
                     replace(
                         whole,
-                        name=part.name,
+                        name=timeline.kernels.get(part.name, part.name),
                         kind="collective",
                         stream=part.purpose,
                         start_s=start,
                         end_s=end,
-                        args={"purpose": part.purpose},
+                        args={"purpose": part.purpose, "call": part.name},
                     )
                 )
             if part.hidden_s > 0 or end <= at:
@@ -70,11 +72,11 @@ def step_events(cluster: Cluster, simulated: SimulatedStep) -> tuple[TraceEvent,
             events.append(
                 replace(
                     whole,
-                    name=part.name,
+                    name=timeline.kernels.get(part.name, part.name) if part.is_call else part.name,
                     kind="collective" if part.is_call else "compute",
                     start_s=at,
                     end_s=end,
-                    args={"purpose": part.purpose},
+                    args={"purpose": part.purpose, "call": part.name},
                 )
             )
             at = end
@@ -83,7 +85,7 @@ def step_events(cluster: Cluster, simulated: SimulatedStep) -> tuple[TraceEvent,
     return tuple(events)
 
 
-def _call(span: CallSpan, rank: int, node: int) -> list[TraceEvent]:
+def _call(span: CallSpan, kernel: str, rank: int, node: int) -> list[TraceEvent]:
     """Return the time in which a call waits for its last member, and that in which data move.
 
     A receive is posted early and waits for the sender's compute: that is no event of its own.
@@ -92,11 +94,11 @@ def _call(span: CallSpan, rank: int, node: int) -> list[TraceEvent]:
         rank=rank,
         node=node,
         stream=span.stream,
-        name=span.name,
+        name=kernel,
         kind="collective",
         start_s=span.begin_s,
         end_s=span.end_s,
-        args={"purpose": span.traffic},
+        args={"purpose": span.traffic, "call": span.name},
     )
     found = [moving] if span.end_s > span.begin_s else []
     if span.traffic != "pipeline" and span.begin_s > span.call_s:
