@@ -40,6 +40,7 @@ def bulk_exchange(
     group: IntArray,
     *,
     protocol: str,
+    channels: int,
     name: str,
     signature: tuple[object, ...],
     router: Router | None = None,
@@ -54,6 +55,8 @@ def bulk_exchange(
         all_to_all of n ranks.
     group
         Global ranks, shape (n,).
+    channels
+        Of each pair of ranks.
     protocol, name, signature, router
         As in `Lowering.collective`.
     """
@@ -74,8 +77,10 @@ def bulk_exchange(
     costs = lowering.pair_costs(vertex[first], vertex[second], protocol, router)
     costs = lowering.crowded(costs)
     latency_s = costs.latency_s
+    most = channels * lowering.exchange_channel_Bps(costs.path_kind, group, protocol)
+    rate_Bps = np.minimum(costs.rate_Bps, most)
     if protocol in WAITING:
-        latency_s = latency_s + np.sqrt(profile.waiting_s * each_bytes / costs.rate_Bps)
+        latency_s = latency_s + np.sqrt(profile.waiting_s * each_bytes / rate_Bps)
     per_peer = np.array([profile.peer_s.get(kind, 0.0) for kind in PATH_KINDS])
     connections = Connections(
         src=np.arange(n),
@@ -84,7 +89,8 @@ def bulk_exchange(
         link=np.zeros(0, dtype=np.int64),
         weight=np.zeros(0),
         latency_s=np.full(n, float(latency_s.max())),
-        max_rate_Bps=np.full(n, np.inf),
+        # All messages of a rank are one, which takes no less than one of them on its channels.
+        max_rate_Bps=np.full(n, float(most.min()) * (n - 1)),
     )
     sent = np.full(n, each_bytes * (n - 1))
     message = Messages(edge=None, size_bytes=float(sent[0]))

@@ -15,6 +15,7 @@ from simulator.base.errors import CollsimError, RoutingError, ScenarioError, Sch
 from simulator.collectives.call import Call
 from simulator.compose.believe import ALGORITHM_NAMES, believe
 from simulator.compose.cluster import Choice, Cluster
+from simulator.compose.exchange import EXCHANGE_CALLS, exchange_plan
 from simulator.compose.loops import further_steps
 from simulator.costs.nccl.graph import COLLECTIVES, PROTOCOLS
 from simulator.engine.simulate import simulate
@@ -47,9 +48,11 @@ def _believed(
     channels: int | None,
 ) -> Choice | None:
     """Return the choice of the library's tuning model; None where it has no say."""
-    if call.world_size < 2 or call.counts_bytes is not None:
+    if call.world_size < 2:
         return None
-    if call.collective not in COLLECTIVES:
+    if call.collective in EXCHANGE_CALLS:
+        return _exchange(cluster, call, group, algorithm, protocol, channels)
+    if call.counts_bytes is not None or call.collective not in COLLECTIVES:
         return None
     names = {ours: theirs for theirs, ours in ALGORITHM_NAMES.items()}
     if algorithm != "auto" and algorithm not in names:
@@ -99,6 +102,25 @@ def _believed(
         further_steps=further_steps(inp, call.collective, belief.protocol, call.size_bytes, plan)
         if belief.algorithm == "ring"
         else 0,
+    )
+
+
+def _exchange(
+    cluster: Cluster,
+    call: Call,
+    group: IntArray,
+    algorithm: str,
+    protocol: str,
+    channels: int | None,
+) -> Choice | None:
+    """Return how sends and receives are made; None where the library has no say."""
+    plan = exchange_plan(cluster, call, group) if algorithm in ("auto", "direct") else None
+    if plan is None:
+        return None
+    return Choice(
+        algorithm="direct",
+        protocol=plan.protocol if protocol == "auto" else protocol,
+        n_channels=channels or plan.n_channels,
     )
 
 

@@ -252,6 +252,7 @@ class Cluster:
                 call,
                 ranks,
                 protocol=choice.protocol,
+                channels=choice.n_channels,
                 name=title,
                 signature=signature,
                 router=router,

@@ -245,8 +245,7 @@ class Lowering:
             slow = self.profile.network_channel_Bps.get(protocol, np.inf)
             most = np.where(over_network, np.minimum(most, slow), most)
         if schedule.algorithm in EXCHANGES:
-            share = self.profile.exchange_channel_share if protocol == "Simple" else 0.0
-            most = share * most if share > 0 else np.full(len(most), np.inf)
+            most = self.exchange_channel_Bps(costs.path_kind[pair], group, protocol)
         cap = np.minimum(cap, copies * most)
         if self.profile.socket_Bps < np.inf:
             over_network = costs.path_kind[pair] == PATH_KINDS.index("network")
@@ -355,6 +354,18 @@ class Lowering:
             hop_s = level[costs.path_kind[inside]] + links_s[inside]
             start_s += 2 * float((per_unit.max() - 1) * hop_s.max())
         return np.zeros(len(pairs)), start_s
+
+    def exchange_channel_Bps(
+        self, path_kind: IntArray, group: IntArray, protocol: str
+    ) -> FloatArray:
+        """Return the largest rate of a channel that serves several peers, by kind of path."""
+        profile = self.profile
+        if profile.exchange_channel_share <= 0 or protocol != "Simple":
+            return np.full(len(path_kind), np.inf)
+        inside = profile.channel_Bps.get((self._generation_of(group), protocol), np.inf)
+        between = min(inside, profile.network_channel_Bps.get(protocol, np.inf))
+        network = path_kind == PATH_KINDS.index("network")
+        return profile.exchange_channel_share * np.where(network, between, inside)
 
     def _most_Bps(
         self, schedule: Schedule, group: IntArray, protocol: str, key: IntArray, slots: int

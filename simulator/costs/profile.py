@@ -126,8 +126,9 @@ class CostProfile:
     """Of a library that moves data with the CPU."""
     rules: Rules | None = None
     """Tables by which the library chooses its algorithms."""
-    bands: tuple[tuple[float, float], ...] = ()
-    """(largest size in bytes, half width in log time that holds 80 % of left-out rows)."""
+    bands: tuple[tuple[float, float, float], ...] = ()
+    """(largest size in bytes, half width in log time that holds 80 % of left-out rows on one
+    node, and over several)."""
     fitted: Mapping[str, Any] = field(default_factory=dict)
     """Data, residuals and ranges of the fit."""
 
@@ -139,18 +140,17 @@ class CostProfile:
         size_bytes
             nccl-tests' S.
         nodes
-            Unused so far: the bands are by size only.
+            Nodes of the call: the network adds to what is not known.
 
         Returns
         -------
         float or None
             None for a profile that was not fitted.
         """
-        del nodes
-        for limit, half_width in self.bands:
-            if size_bytes < limit:
-                return math.expm1(half_width)
-        return math.expm1(self.bands[-1][1]) if self.bands else None
+        if not self.bands:
+            return None
+        band = next((band for band in self.bands if size_bytes < band[0]), self.bands[-1])
+        return math.expm1(band[1 if nodes == 1 else 2])
 
     @property
     def least_call_s(self) -> float:
@@ -422,7 +422,8 @@ def _measured(data: dict[str, Any]) -> dict[str, Any]:
             if kind != "source"
         },
         "bands": tuple(
-            (float(limit), float(width)) for limit, width in data.get("bands", {}).get("rows", ())
+            (float(row[0]), float(row[1]), float(row[-1]))
+            for row in data.get("bands", {}).get("rows", ())
         ),
         "fitted": data.get("fitted", {}),
     }

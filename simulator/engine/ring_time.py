@@ -21,7 +21,14 @@ _EXACT_CELLS = 600_000
 """Windows examined one by one up to this many (about 5 ms); beyond, the two that can win."""
 
 
-def ring_time(hop_s: FloatArray, turn_s: FloatArray, message_s: FloatArray, n_steps: int) -> float:
+def ring_time(
+    hop_s: FloatArray,
+    turn_s: FloatArray,
+    message_s: FloatArray,
+    n_steps: int,
+    *,
+    exact: bool = True,
+) -> float:
     """Return the time of *n_steps* steps in which every slot of a cycle forwards what it got.
 
     Parameters
@@ -34,6 +41,8 @@ def ring_time(hop_s: FloatArray, turn_s: FloatArray, message_s: FloatArray, n_st
         d of each connection.
     n_steps
         K, the steps.
+    exact
+        Look at every window of a ring that is not too long; False: at the two that can win.
 
     Notes
     -----
@@ -51,7 +60,7 @@ def ring_time(hop_s: FloatArray, turn_s: FloatArray, message_s: FloatArray, n_st
     if (hop_s == hop_s[0]).all() and (turn_s == turn_s[0]).all():
         d, all_d, hop = float(message_s[0]), float(turn_s[0]), float(hop_s[0])
         return max(n_steps * all_d + hop - d, n_steps * hop + all_d - d)
-    if n * n_steps > _EXACT_CELLS:
+    if not exact or n * n_steps > _EXACT_CELLS:
         return _long_ring_time(hop_s, turn_s, message_s, n_steps)
     best = 0.0
     around = np.concatenate((hop_s, hop_s))

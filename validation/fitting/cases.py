@@ -42,6 +42,8 @@ class Mapped:
     profile: str
     skip: str
     routing: tuple[tuple[str, str], ...]
+    gpus_per_process: tuple[tuple[str, int], ...]
+    """(words in a table's variant, GPUs for which one process launched)."""
     leave_out: tuple[tuple[str, str], ...]
     """(words in a table's variant, why such tables are not used)."""
 
@@ -65,6 +67,7 @@ class Case:
     dtype: str
     algorithm: str | None
     protocol: str | None
+    gpus_per_process: int
     size_bytes: NDArray[np.int64]
     time_s: FloatArray
 
@@ -95,6 +98,7 @@ def mapping() -> Mapping[str, Mapped]:
             profile=entry.get("profile", "nccl"),
             skip=entry.get("skip", ""),
             routing=tuple(sorted(entry.get("routing", {}).items())),
+            gpus_per_process=_together(entry.get("gpus_per_process", 1)),
             leave_out=tuple(
                 (str(words), str(reason)) for words, reason in entry.get("leave_out", {}).items()
             ),
@@ -132,7 +136,7 @@ def cases(*, healthy_only: bool = True) -> list[Case]:
 def _cases_of(set_up: SetUp, mapped: Mapped) -> Iterator[Case]:
     groups: dict[tuple[Any, ...], list[PublishedTable]] = {}
     for table in set_up.tables:
-        words = f"{table.variant} {table.hardware_note} {table.run}"
+        words = f" {table.variant} {table.hardware_note} {table.run}"
         if any(part in words for part, _ in mapped.leave_out):
             continue
         if table.n_ranks is None or table.n_nodes is None or table.n_ranks % table.n_nodes:
@@ -149,32 +153,42 @@ def _cases_of(set_up: SetUp, mapped: Mapped) -> Iterator[Case]:
             version,
             table.root or 0,
             table.dtype,
+            next((n for part, n in mapped.gpus_per_process if part in words), 1),
         )
         groups.setdefault(key, []).append(table)
     for key, tables in groups.items():
         sizes, times = _merged(tables)
         if len(sizes) < _LEAST_ROWS:
             continue
-        collective, n_ranks, n_nodes, environment, algorithm, protocol, version, root, dtype = key
+        collective, n_ranks, n_nodes, variables, algorithm, protocol, version = key[:7]
+        root, dtype, together = key[7:]
         yield Case(
             slug=set_up.slug,
             machine=mapped.machine,
             healthy=set_up.health == "healthy",
-            node=_without_p2p(mapped.node, dict(environment)),
+            node=_without_p2p(mapped.node, dict(variables)),
             gpus_per_node=n_ranks // n_nodes,
             n_nodes=n_nodes,
             routing=mapped.routing,
             profile=mapped.profile,
             version=version or _default_version(set_up, mapped.node),
-            environment=tuple((k, v) for k, v in environment if k in _USED),
+            environment=tuple((k, v) for k, v in variables if k in _USED),
             collective=collective,
             root=root if 0 <= root < n_ranks else 0,
             dtype=dtype,
             algorithm=algorithm,
             protocol=protocol,
+            gpus_per_process=together,
             size_bytes=sizes,
             time_s=times,
         )
+
+
+def _together(entry: Any) -> tuple[tuple[str, int], ...]:
+    """Return (words, GPUs per process) pairs; a number alone holds for all tables."""
+    if isinstance(entry, dict):
+        return tuple((str(words), int(count)) for words, count in entry.items())
+    return (("", int(entry)),)
 
 
 def _without_p2p(node: str, environment: Mapping[str, str]) -> str:

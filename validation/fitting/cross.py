@@ -9,20 +9,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from validation.fitting.problem import NOISE, SOFT, Problem, Row, range_of, solve
+from validation.fitting.calibrate import Machine, conditioned, estimate, machine_of
+from validation.fitting.problem import Problem, Row, range_of, refine
 
-__all__ = ["BANDS", "Graded", "band_rows", "covered", "grades", "left_out"]
+__all__ = ["BANDS", "Graded", "band_rows", "covered", "grades", "left_out", "sweep_of"]
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 BANDS = (2**12, 2**16, 2**20, 2**24, 2**28, 2**62)
 """Upper ends of the size ranges of the uncertainty band, bytes."""
 _COVERAGE = 0.8
 _FLOOR_BYTES = 1024
 """A small message: its time is the floor's."""
-_CALIBRATION_WEIGHT = 40.0
-"""Rows of one sweep are trusted to a sixth of `NOISE`: one machine repeats itself."""
-_CALIBRATION_SIGMA = 1.0
-"""How far one machine's constants may be from the fitted ones, as a share of the prior's sigma."""
+_LEAST_SWEEP = 4
+"""Rows of a table that can calibrate."""
+_FOLDS = 4
+"""Parts of the machines that the widths of a calibration are estimated without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,89 +40,112 @@ class Graded:
 def left_out(problem: Problem, theta: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
     """Return the errors of all rows with their own machine left out of the fit.
 
-    For each machine one Gauss–Newton step from *theta* on all other rows; with many other machines
-    the optimum moves little, so one step is close to the whole fit.
+    For each machine the whole fit is made again without it, from *theta*: with many other machines
+    the optimum moves little, so few rounds are enough.
 
     Returns
     -------
     tuple
         Errors by row, and the parameters without each machine.
     """
-    errors, slopes = problem.errors(theta), problem.slopes(theta)
-    trust = problem.weight / NOISE**2 / (1.0 + (errors / SOFT) ** 2)
-    prior = np.diag(problem.sigma**-2)
-    pull = prior @ (theta - problem.start)
     machines = np.array([row.machine for row in problem.rows])
-    result = errors.copy()
+    result = problem.errors(theta)
     without: dict[str, FloatArray] = {}
     for machine in np.unique(machines):
-        keep = machines != machine
-        a, w = slopes[keep], trust[keep]
-        matrix = a.T @ (w[:, None] * a) + prior
-        step = -np.linalg.solve(matrix, a.T @ (w * errors[keep]) + pull)
-        moved = np.clip(theta + np.clip(step, -0.7, 0.7), problem.low, problem.high)
+        mine = np.flatnonzero(machines == machine)
+        others = np.flatnonzero(machines != machine)
+        moved = theta
+        if len(others):
+            moved = refine(Problem([problem.rows[i] for i in others], problem.given), theta)
         without[str(machine)] = moved
-        mine = np.flatnonzero(~keep)
         part = Problem([problem.rows[i] for i in mine], problem.given)
         result[mine] = part.errors(moved)
     return result, without
 
 
 def grades(problem: Problem, theta: FloatArray) -> Graded:
-    """Return the errors of left-out machines: zero-shot, floor known, calibrated."""
+    """Return the errors of left-out machines: zero-shot, floor known, calibrated.
+
+    The widths with which measurements of a machine are weighed against the fit come from other
+    machines, too.
+    """
     zero, without = left_out(problem, theta)
+    rows, keys = problem.rows, [parameter.key for parameter in problem.given]
     floor = np.full(len(zero), np.nan)
     calibrated = np.full(len(zero), np.nan)
-    rows = problem.rows
-    by_case: dict[int, list[int]] = {}
-    by_machine: dict[str, list[int]] = {}
-    for i, row in enumerate(rows):
-        by_case.setdefault(row.case, []).append(i)
-        by_machine.setdefault(row.machine, []).append(i)
-    for members in by_case.values():
-        _floor_known(rows, members, zero, floor)
-    for machine, members in by_machine.items():
-        _calibrated(problem, members, without[machine], calibrated)
+    members = {
+        machine: np.flatnonzero([row.machine == machine for row in rows]) for machine in without
+    }
+    machines: dict[str, Machine] = {}
+    for machine, mine in members.items():
+        part = Problem([rows[i] for i in mine], problem.given)
+        machines[machine] = machine_of(part.rows, zero[mine], part.slopes(without[machine]))
+    for table in _tables(rows):
+        _floor_known(rows, table, zero, floor)
+    names = sorted(machines)
+    widths = estimate(list(machines.values()), keys)
+    for fold in range(_FOLDS):
+        asked = names[fold::_FOLDS]
+        others = [machines[name] for name in names if name not in asked]
+        own = estimate(others, keys, first=widths, rounds=6) if others else widths
+        for name in asked:
+            mine = members[name]
+            part_rows = [rows[i] for i in mine]
+            known, unknown = sweep_of(part_rows)
+            if len(known):
+                calibrated[mine[unknown]] = zero[mine[unknown]] - conditioned(
+                    machines[name], known, unknown, keys, own
+                )
     return Graded(rows=tuple(rows), zero_shot=zero, floor_known=floor, calibrated=calibrated)
 
 
+def _tables(rows: Sequence[Row]) -> list[IntArray]:
+    cases: dict[int, list[int]] = {}
+    for i, row in enumerate(rows):
+        cases.setdefault(row.case, []).append(i)
+    return [np.array(part) for part in cases.values()]
+
+
 def _floor_known(
-    rows: Sequence[Row], members: Sequence[int], zero: FloatArray, result: FloatArray
+    rows: Sequence[Row], members: IntArray, zero: FloatArray, result: FloatArray
 ) -> None:
     """Shift a table by the difference at its smallest message; that row is not scored."""
-    first = min(members, key=lambda i: rows[i].size_bytes)
+    listed = [int(i) for i in members]
+    first = min(listed, key=lambda i: rows[i].size_bytes)
     if rows[first].size_bytes > _FLOOR_BYTES:
-        result[list(members)] = zero[list(members)]
+        result[members] = zero[members]
         return
-    predicted = {i: rows[i].measured_s * math.exp(zero[i]) for i in members}
+    predicted = {i: rows[i].measured_s * math.exp(zero[i]) for i in listed}
     shift = rows[first].measured_s - predicted[first]
-    for i in members:
+    for i in predicted:
         if i != first:
             moved = max(predicted[i] + shift, 0.3 * predicted[i])
             result[i] = math.log(moved / rows[i].measured_s)
 
 
-def _calibrated(
-    problem: Problem, members: Sequence[int], theta: FloatArray, result: FloatArray
-) -> None:
-    """Fit one sweep of the machine, score the other tables, or the other sizes of a single one."""
-    rows = problem.rows
-    cases: dict[int, list[int]] = {}
-    for i in members:
-        cases.setdefault(rows[i].case, []).append(i)
-    longest = max(cases.values(), key=lambda part: (len(part), -rows[part[0]].n_nodes))
-    if len(longest) < 4:
-        return
-    if len(cases) > 1:
-        known, asked = longest, [i for i in members if i not in set(longest)]
-    else:
-        known, asked = longest[::2], longest[1::2]
-    part = Problem([rows[i] for i in known], problem.given)
-    part.start = theta.copy()
-    part.sigma = problem.sigma * _CALIBRATION_SIGMA
-    part.weight = np.full(len(known), _CALIBRATION_WEIGHT)
-    found = solve(part, rounds=12, trusted=True)
-    result[asked] = Problem([rows[i] for i in asked], problem.given).errors(found)
+def sweep_of(rows: Sequence[Row]) -> tuple[IntArray, IntArray]:
+    """Return the rows of a machine's sweep that calibrates it, and those that are asked for.
+
+    The sweep is one over nodes where there is one, and the longest; of equally long ones that
+    over the fewest nodes with the most ranks.  A machine with a single table is asked for every
+    second size.
+    """
+    tables = _tables(rows)
+    if not tables:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+
+    def worth(part: IntArray) -> tuple[object, ...]:
+        row = rows[int(part[0])]
+        nodes, plain = row.n_nodes, row.collective == "all_reduce"
+        return nodes > 1, len(part), -nodes, row.n_ranks, plain
+
+    best = max(tables, key=worth)
+    if len(best) < _LEAST_SWEEP:
+        return best[:0], best[:0]
+    if len(tables) == 1:
+        return best[::2], best[1::2]
+    rest = np.concatenate([part for part in tables if part is not best])
+    return best, np.sort(rest)
 
 
 def weights(rows: Sequence[Row], chosen: Sequence[int]) -> FloatArray:
@@ -135,19 +160,30 @@ def quantile(values: FloatArray, weight: FloatArray, share: float) -> float:
     """Return a weighted quantile."""
     order = np.argsort(values)
     total = np.cumsum(weight[order]) / weight.sum()
-    return float(values[order][min(np.searchsorted(total, share - 1e-9), len(values) - 1)])
+    at = min(int(np.searchsorted(total, share - 1e-9)), len(values) - 1)
+    return float(values[order][at])
 
 
 def band_rows(rows: Sequence[Row], errors: FloatArray) -> list[list[float]]:
-    """Return [upper size, half width in log time] that hold 80 % of the errors, by size range."""
+    """Return [upper size, half width in log time on one node, over several] by size range.
+
+    The widths hold 80 % of the errors.
+    """
     found: list[list[float]] = []
     low = 0
     for high in BANDS:
-        chosen = [i for i, row in enumerate(rows) if low <= row.size_bytes < high]
-        width = found[-1][1] if found else 0.5
-        if chosen:
-            width = quantile(np.abs(errors[chosen]), weights(rows, chosen), _COVERAGE)
-        found.append([float(high), round(width, 3)])
+        band = [float(high)]
+        for several in (False, True):
+            chosen = [
+                i
+                for i, row in enumerate(rows)
+                if low <= row.size_bytes < high and (row.n_nodes > 1) == several
+            ]
+            width = found[-1][len(band)] if found else 0.5
+            if chosen:
+                width = quantile(np.abs(errors[chosen]), weights(rows, chosen), _COVERAGE)
+            band.append(round(width, 3))
+        found.append(band)
         low = high
     return found
 
@@ -161,8 +197,9 @@ def covered(rows: Sequence[Row], errors: FloatArray) -> float:
         if not len(others):
             continue
         band = band_rows([rows[i] for i in others], errors[others])
-        for i in np.flatnonzero(machines == machine):
-            width = next(w for limit, w in band if rows[i].size_bytes < limit)
+        for i in np.flatnonzero(machines == machine).tolist():
+            mine = next(entry for entry in band if rows[i].size_bytes < entry[0])
+            width = mine[2 if rows[i].n_nodes > 1 else 1]
             inside[i] = abs(errors[i]) <= width
     weight = weights(rows, range(len(rows)))
     return float((inside * weight).sum() / weight.sum())

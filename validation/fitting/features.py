@@ -7,8 +7,7 @@ suite compares it with the engine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,16 +19,15 @@ from simulator.compose.choose import choose, lone_time_s
 from simulator.compose.cluster import Choice, Cluster
 from simulator.compose.lower import EXCHANGES, PIPELINED, SWITCHED, WAITING
 from simulator.costs.profile import PATH_KINDS, CostProfile
-from simulator.engine.ring_time import ring_time
 from simulator.engine.traffic import Collective, StageTraffic
 from simulator.fabric.model import LINK_KINDS, NETWORK_KINDS
 from validation.fitting.cases import Case, cluster_for
+from validation.fitting.formulas import Edge, Pipeline, RingForm, RowFormula, Single, Values
 
-__all__ = ["RowFormula", "formula", "neutral"]
+__all__ = ["formula", "neutral"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-Values = Mapping[str, float]
 
 
 def neutral(profile: CostProfile) -> CostProfile:
@@ -52,6 +50,8 @@ def neutral(profile: CostProfile) -> CostProfile:
         host_share=1.0,
         network_channel_Bps={},
         exchange_share=1.0,
+        exchange_channel_share=0.0,
+        host_launch_s=0.0,
         switch_level_s=0.0,
         launch_share={},
         alpha_share={},
@@ -59,199 +59,6 @@ def neutral(profile: CostProfile) -> CostProfile:
         waiting_s=0.0,
         peer_s={},
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Edge:
-    """A kind of message: what it costs depends on nothing else."""
-
-    base_s: float
-    alpha: str
-    message_bytes: float
-    limits: tuple[tuple[str, float], ...]
-    """(constant, payload rate at a constant of 1)."""
-    caps: tuple[str, ...]
-    """Constants that cap the rate, bytes/s."""
-    share: str
-    """Constant that the rate is multiplied with, or empty."""
-    stored: bool = False
-    """On its way through host memory, inside a node."""
-    copies: float = 1.0
-    """Channels of the library that the edge stands for."""
-    alpha_share: str = ""
-    """Constant that alpha is multiplied with, or empty."""
-    network: str = ""
-    """Constant of the kind of network that is crossed, or empty."""
-
-    def rate_Bps(self, values: Values) -> float:
-        rate = min((values.get(key, 1.0) * limit for key, limit in self.limits), default=np.inf)
-        if self.stored:
-            rate *= values.get("host.share", 1.0)
-        for key in self.caps:
-            rate = min(rate, values.get(key, np.inf) * self.copies)
-        return rate * values.get(self.share, 1.0) if self.share else rate
-
-    def message_s(self, values: Values) -> float:
-        return self.message_bytes / self.rate_Bps(values) if self.message_bytes else 0.0
-
-    def latency_s(self, values: Values) -> float:
-        """Return the links' latency and alpha."""
-        return self.base_s + self.alpha_s(values)
-
-    def alpha_s(self, values: Values) -> float:
-        """Return alpha and what the network adds."""
-        if not self.alpha:
-            return 0.0
-        share = values.get(self.alpha_share, 1.0) if self.alpha_share else 1.0
-        return values.get(self.alpha, 0.0) * share + values.get(self.network, 0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ring:
-    cycles: tuple[tuple[tuple[_Edge, ...], IntArray], ...]
-    n_steps: int
-    waits: bool
-
-    def time_s(self, values: Values) -> float:
-        worst = 0.0
-        waiting = values.get("waiting.time", 0.0)
-        for edges, order in self.cycles:
-            d = np.array([edge.message_s(values) for edge in edges])
-            hop = d + np.array([edge.latency_s(values) for edge in edges])
-            if self.waits:
-                hop = hop + np.sqrt(waiting * d)
-            worst = max(worst, ring_time(hop[order], d[order], d[order], self.n_steps))
-        edges = self.cycles[0][0]
-        rate = values.get(edges[0].caps[0], np.inf) if edges[0].caps else np.inf
-        heaviest = max(edge.message_bytes for edge in edges)
-        rate *= edges[0].copies
-        return worst + values.get("ring.closing_share", 0.0) * heaviest / rate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pipeline:
-    """Fill by levels, then the busiest edge's messages."""
-
-    edges: tuple[_Edge, ...]
-    messages: tuple[int, ...]
-    fill: tuple[float, ...]
-    """Levels on the longest way, by edge."""
-    waits: bool
-    chain: bool
-    """Every hop pays its alpha (broadcast and reduce along a ring)."""
-
-    def time_s(self, values: Values) -> float:
-        d = [edge.message_s(values) for edge in self.edges]
-        waiting = values.get("waiting.time", 0.0) if self.chain and self.waits else 0.0
-        busy = max(time * count for time, count in zip(d, self.messages, strict=True))
-        way = sum(
-            levels * (time + edge.latency_s(values) + np.sqrt(waiting * time))
-            for levels, time, edge in zip(self.fill, d, self.edges, strict=True)
-        )
-        if self.chain:
-            # The last hop's first message is among the busy time; alphas show a share only.
-            way -= d[int(np.argmax(self.fill))]
-            hidden = 1.0 - values.get("chain.latency_share", 1.0)
-            alphas = [edge.latency_s(values) for edge in self.edges]
-            way -= hidden * sum(n * a for n, a in zip(self.fill, alphas, strict=True))
-            way += max(alphas)
-        return float(busy + way)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Single:
-    waits: bool
-    stored: bool
-    loads: tuple[tuple[str, float], ...]
-    """(constant, seconds at a constant of 1) of the busiest link of each kind."""
-    latencies: tuple[tuple[str, str, float, float], ...]
-    """(alpha, the network's, base, seconds of a message at full rate) of each kind of path."""
-
-    def time_s(self, values: Values) -> float:
-        crowd = values.get("exchange.network_share", 1.0)
-        wire = max(
-            (
-                time / values.get(key, 1.0) / (crowd if key.split(".")[1] in NETWORK_KINDS else 1.0)
-                for key, time in self.loads
-            ),
-            default=0.0,
-        )
-        waiting = values.get("waiting.time", 0.0) if self.waits else 0.0
-        tail = max(
-            base + values.get(alpha, 0.0) + values.get(network, 0.0) + np.sqrt(waiting * lone)
-            for alpha, network, base, lone in self.latencies
-        )
-        if self.stored:
-            wire /= values.get("host.share", 1.0)
-        return float(wire + tail)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowFormula:
-    """One call."""
-
-    choice: Choice
-    levels: tuple[tuple[str, str, float], ...]
-    """(alpha of a level, constant it is multiplied with, times)."""
-    base_s: float
-    """Latency of links that a pipeline passes once."""
-    launch: str
-    """Constant that the launch time is multiplied with."""
-    linear: tuple[tuple[str, float], ...]
-    """(constant, times)."""
-    stages: tuple[_Ring | _Pipeline | _Single, ...]
-    scale: float = 1.0
-    """The engine's time of the stages over this formula's, at the constants of the extraction."""
-
-    def fixed_s(self, values: Values) -> float:
-        """Return the part that is paid before and beside the stages."""
-        rest = sum(values.get(key, 0.0) * times for key, times in self.linear)
-        rest += sum(
-            values.get(key, 0.0) * values.get(share, 1.0) * n for key, share, n in self.levels
-        )
-        return self.base_s + values["launch.time"] * values.get(self.launch, 1.0) + rest
-
-    def stages_s(self, values: Values) -> float:
-        """Return the part of the stages."""
-        return self.scale * sum(stage.time_s(values) for stage in self.stages)
-
-    def time_s(self, values: Values) -> float:
-        """Return the time for constants by dotted key: seconds, bytes/s and shares."""
-        return self.fixed_s(values) + self.stages_s(values)
-
-    def tied_to(self, time_s: float, values: Values) -> RowFormula:
-        """Return the formula that gives the engine's *time_s* at *values*."""
-        staged = self.stages_s(values) / self.scale
-        rest = time_s - self.fixed_s(values)
-        if staged <= 0 or rest <= 0:
-            return self
-        return replace(self, scale=min(max(rest / staged, 0.2), 5.0))
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """Constants that the time depends on."""
-        found = {key for key, _ in self.linear} | {"waiting.time", "launch.time", self.launch}
-        found |= {key for level in self.levels for key in level[:2]}
-        for stage in self.stages:
-            if isinstance(stage, _Single):
-                found |= {key for key, _ in stage.loads} | {"host.share", "exchange.network_share"}
-                found |= {key for name in stage.latencies for key in name[:2]}
-                continue
-            edges = (
-                [edge for cycle, _ in stage.cycles for edge in cycle]
-                if isinstance(stage, _Ring)
-                else list(stage.edges)
-            )
-            for edge in edges:
-                found |= {key for key, _ in edge.limits} | set(edge.caps)
-                found |= {edge.alpha, edge.share, edge.network, edge.alpha_share}
-                if edge.stored:
-                    found.add("host.share")
-            if isinstance(stage, _Ring):
-                found.add("ring.closing_share")
-            elif stage.chain:
-                found.add("chain.latency_share")
-        return frozenset(found - {""})
 
 
 _OURS = {"RING": "ring", "TREE": "double_binary_tree", "LL": "LL", "LL128": "LL128"}
@@ -285,6 +92,7 @@ def formula(
     except CollsimError:
         return None
     found = _Extractor(bare, made, choice, group).formula()
+    found = replace(found, together=case.gpus_per_process)
     if values is None or case.n_ranks > _MOST_RANKS_TIED:
         return found
     return found.tied_to(lone_time_s(full, call, group, choice), values)
@@ -337,7 +145,7 @@ class _Extractor:
         linear: list[tuple[str, float]] = []
         protocol = self.choice.protocol
         linear.append((f"protocols.{protocol}.extra_launch", 1.0))
-        stages: list[_Ring | _Pipeline | _Single] = []
+        stages: list[RingForm | Pipeline | Single] = []
         algorithm = self.choice.algorithm
         merged = self._merged()
         for stage, steps in merged:
@@ -423,7 +231,7 @@ class _Extractor:
             return [(stages[0], stages[0].n_steps + stages[1].n_steps)]
         return [(stage, stage.n_steps) for stage in stages]
 
-    def _edges(self, stage: StageTraffic, *, alpha: bool) -> tuple[list[_Edge], IntArray]:
+    def _edges(self, stage: StageTraffic, *, alpha: bool) -> tuple[list[Edge], IntArray]:
         """Return the kinds of edges of a stage, and the kind of each edge."""
         connections = self.made.connections
         fabric = self.cluster.fabric
@@ -479,7 +287,7 @@ class _Extractor:
                 if path == "network":
                     caps += (f"network_channel_GBps.{protocol}",)
             edges.append(
-                _Edge(
+                Edge(
                     base_s=float(connections.latency_s[connection]) if alpha else 0.0,
                     alpha=f"paths.{path}.{protocol}" if alpha else "",
                     message_bytes=float(message[index]),
@@ -514,12 +322,12 @@ class _Extractor:
                 return f"networks.{kind}"
         return ""
 
-    def _ring(self, stage: StageTraffic, steps: int) -> _Ring:
+    def _ring(self, stage: StageTraffic, steps: int) -> RingForm:
         edges, kind = self._edges(stage, alpha=True)
         connections = self.made.connections
         src, dst = connections.src[stage.connection], connections.dst[stage.connection]
         channel = np.asarray(stage.channel)
-        seen: dict[bytes, tuple[tuple[_Edge, ...], IntArray]] = {}
+        seen: dict[bytes, tuple[tuple[Edge, ...], IntArray]] = {}
         for c in np.unique(channel):
             mine = np.flatnonzero(channel == c)
             after = dict(zip(src[mine].tolist(), mine.tolist(), strict=True))
@@ -534,15 +342,15 @@ class _Extractor:
             cycle = np.array(order)
             lowest = int(np.argmin(cycle)) if len(edges) > 1 else 0
             seen[np.roll(cycle, -lowest).tobytes()] = (tuple(edges), cycle)
-        return _Ring(
+        return RingForm(
             cycles=tuple(seen.values()), n_steps=steps, waits=self.choice.protocol in WAITING
         )
 
-    def _chain(self, stage: StageTraffic) -> _Pipeline:
+    def _chain(self, stage: StageTraffic) -> Pipeline:
         edges, kind = self._edges(stage, alpha=True)
         hops = np.bincount(kind[stage.channel == stage.channel[0]], minlength=len(edges))
         most = int(stage.edge_messages.max())
-        return _Pipeline(
+        return Pipeline(
             edges=tuple(edges),
             messages=(most,) * len(edges),
             fill=tuple(float(h) for h in hops),
@@ -550,7 +358,7 @@ class _Extractor:
             chain=True,
         )
 
-    def _pipeline(self, stage: StageTraffic) -> _Pipeline:
+    def _pipeline(self, stage: StageTraffic) -> Pipeline:
         edges, kind = self._edges(stage, alpha=False)
         most = int(stage.edge_messages.max())
         messages = [int(stage.edge_messages[kind == i].max()) for i in range(len(edges))]
@@ -570,7 +378,7 @@ class _Extractor:
             fill[max(out, key=lambda i: heavy[i])] = min(total, levels)
         if inner:
             fill[max(inner, key=lambda i: heavy[i])] = max(0, total - (levels if out else 0))
-        return _Pipeline(
+        return Pipeline(
             edges=tuple(edges),
             messages=tuple(messages),
             fill=tuple(fill.tolist()),
@@ -578,7 +386,7 @@ class _Extractor:
             chain=False,
         )
 
-    def _single(self, stage: StageTraffic) -> _Single:
+    def _single(self, stage: StageTraffic) -> Single:
         connections = self.made.connections
         fabric = self.cluster.fabric
         payload = np.bincount(stage.connection, stage.edge_bytes, len(connections.src))
@@ -592,6 +400,7 @@ class _Extractor:
             if len(links):
                 loads.append((key, float(seconds[links].max())))
         tails = []
+        capped = []
         protocol = self.choice.protocol
         lone = payload / np.asarray(connections.max_rate_Bps)
         for index in np.unique(self.kind[stage.connection]):
@@ -604,11 +413,17 @@ class _Extractor:
                     float(lone[among].max()),
                 )
             )
-        return _Single(
+            ways: tuple[str, ...] = (f"generations.{self.generation}.channel_GBps.{protocol}",)
+            if PATH_KINDS[int(index)] == "network":
+                ways += (f"network_channel_GBps.{protocol}",)
+            if protocol == "Simple":
+                capped.append((float(payload[among].max()) / self.choice.n_channels, ways))
+        return Single(
             waits=protocol in WAITING,
             stored=any(self._is_stored(i) for i in np.flatnonzero(self.kind == 3)[:1].tolist()),
             loads=tuple(loads),
             latencies=tuple(tails),
+            capped=tuple(capped),
         )
 
 

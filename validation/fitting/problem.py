@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from simulator.costs.profile import CostProfile, load_profile
 from validation.fitting.cases import Case, cases
-from validation.fitting.features import RowFormula, formula
+from validation.fitting.features import formula
+from validation.fitting.formulas import RowFormula
 
 __all__ = [
     "NOISE",
@@ -27,6 +28,7 @@ __all__ = [
     "parameters",
     "profile_values",
     "range_of",
+    "refine",
     "rows_of",
     "solve",
 ]
@@ -92,6 +94,8 @@ def profile_values(name: str, profile: CostProfile) -> dict[str, float]:
     found["ring.closing_share"] = profile.closing_share
     found["chain.latency_share"] = profile.chain_share
     found["host.share"] = profile.host_share
+    found["launch.host"] = profile.host_launch_s
+    found["exchange.channel_share"] = profile.exchange_channel_share
     found["switch.level"] = profile.switch_level_s
     found["exchange.network_share"] = profile.exchange_share
     for protocol, rate in profile.network_channel_Bps.items():
@@ -262,10 +266,13 @@ class Problem:
         for r, row in enumerate(self.rows):
             base_stage = row.formula.stages_s(values)
             base = base_stage + row.formula.fixed_s(values)
+            if row.formula.host_s(values) > base:
+                result[r, self.index["launch.host"]] = 1.0
+                continue
             linear = dict(row.formula.linear)
             for key in row.formula.keys:
                 i = self.index.get(key)
-                if i is None:
+                if i is None or key == "launch.host":
                     continue
                 slope = linear[key] * values[key] / base if key in linear else 0.0
                 if key in ("launch.time", row.formula.launch):
@@ -312,6 +319,11 @@ def solve(
     if trusted:
         return wide
     return _solve(problem, wide, SOFT, rounds)
+
+
+def refine(problem: Problem, theta: FloatArray, rounds: int = 4) -> FloatArray:
+    """Return the parameters that fit best, from *theta*, which is close to them."""
+    return _solve(problem, theta, SOFT, rounds)
 
 
 def _solve(problem: Problem, start: FloatArray, width: float, rounds: int) -> FloatArray:

@@ -16,7 +16,7 @@ from simulator.costs.nccl.communicator import CPUS
 from simulator.costs.nccl.tables import read_table, since
 from simulator.costs.nccl.version import NcclVersion
 
-__all__ = ["SM_BY_GENERATION", "nccl_link_GBps", "socket_GBps"]
+__all__ = ["SM_BY_GENERATION", "nccl_link_GBps", "nvlink_count", "socket_GBps"]
 
 SM_BY_GENERATION = {
     "pascal": 60,
@@ -51,10 +51,22 @@ def _pcie_GBps(physical_GBps: float) -> float:
     return float(min(options, key=lambda option: abs(option[0] - physical_GBps))[1])
 
 
-def _nvlink_GBps(physical_GBps: float, sm: int, version: NcclVersion) -> float:
+def nvlink_count(physical_GBps: float, *, sm: int) -> int:
+    """Return how many NVLinks of a GPU have this rate together, at least one.
+
+    Examples
+    --------
+    >>> nvlink_count(450.0, sm=90), nvlink_count(50.0, sm=70)
+    (18, 2)
+    """
     unit = _by_bound(read_table("topology")["nvlink_physical_GBps"], sm)
-    count = max(1, round(physical_GBps / unit))
-    return count * _by_bound(since("topology", "nvlink_GBps", version)["bounds"], sm)
+    return max(1, round(physical_GBps / unit))
+
+
+def _nvlink_GBps(physical_GBps: float, sm: int, version: NcclVersion) -> float:
+    return nvlink_count(physical_GBps, sm=sm) * _by_bound(
+        since("topology", "nvlink_GBps", version)["bounds"], sm
+    )
 
 
 def nccl_link_GBps(

@@ -66,7 +66,7 @@ def p2p_channels(
     Parameters
     ----------
     version
-        The rule for remote peers changed in 2.19 and again in 2.30.
+        The rule for remote peers changed in 2.19 and again in 2.29.
     n_ranks, n_nodes
         Size of the communicator.
     n_channels
@@ -119,7 +119,7 @@ def _remote(
     given = env.integer("NCCL_NCHANNELS_PER_NET_PEER", 0)
     if given:
         return given
-    if version.since(2, 30):
+    if version.since(2, 29):
         each = env.integer("NCCL_P2P_PER_CHANNEL_NET_BW", 14)
         return max(nics_per_gpu, -(-int(net_GBps) // each)) if net_GBps > 0 else 2
     wanted = 2
@@ -171,34 +171,62 @@ def p2p_plan(
         name, default = "NCCL_P2P_PCI_CHUNKSIZE", 128 * 1024
     chunk = min(env.integer(name, default), step)
     threshold = env.integer("NCCL_P2P_LL_THRESHOLD", 16384)
-    # LL buffers exist inside nodes by default.
-    if not remote and size_bytes <= threshold * channels.per_peer:
-        protocol = "LL"
-        chunk = min(
-            chunk, env.integer("NCCL_LL_BUFFSIZE", default_buffer_bytes("LL")) // STEPS // 2
-        )
+    line_step = env.integer("NCCL_LL_BUFFSIZE", default_buffer_bytes("LL")) // STEPS
+    many = n_nodes > 1
+    if version.since(2, 28):
+        # By what each channel gets, with the parts that Simple would have.
+        part = _parts(size_bytes, channels, n_ranks, chunk, least=2 if many else 8, many=many)
+        used = max(1, -(-size_bytes // part))
+        # LL buffers exist inside nodes by default.
+        lines = not remote and size_bytes <= threshold * used
     else:
-        protocol = "Simple"
-        if remote and size_bytes < step:
-            chunk //= 4
-        elif remote and size_bytes < 8 * step:
-            chunk //= 2
-    least, most = (step // 2, step) if n_nodes > 1 else (step // 8, 32 * step)
-    spread = channels.per_peer
-    # Few channels per pair when all ranks talk to all, more for large messages.
-    while spread * n_ranks > channels.n_channels and spread > 1:
-        spread //= 2
-    part = max(least, -(-size_bytes // spread))
-    while part > most and spread <= channels.per_peer // 2:
-        spread *= 2
-        part = -(-size_bytes // spread)
-    part = -(-part // _PIECE_BYTES) * _PIECE_BYTES
+        lines = not remote and size_bytes <= threshold * channels.per_peer
+        if version.since(2, 22):
+            unit, least = (line_step if lines else chunk), 2 if many else 8
+        else:
+            unit, least = step, 8
+        part = _parts(size_bytes, channels, n_ranks, unit, least=least, many=many)
+    protocol = "LL" if lines else "Simple"
+    if lines:
+        chunk = min(chunk, line_step // 2)
+    elif remote and size_bytes < step:
+        chunk //= 4
+    elif remote and size_bytes < 8 * step:
+        chunk //= 2
     return P2pPlan(
         protocol=protocol,
         n_channels=max(1, -(-size_bytes // part)),
         part_bytes=min(part, size_bytes),
         chunk_bytes=chunk,
     )
+
+
+def _parts(
+    size_bytes: int, channels: P2pChannels, n_ranks: int, step: int, *, least: int, many: bool
+) -> int:
+    """Return the largest part of a message that is spread over channels.
+
+    Parameters
+    ----------
+    size_bytes, channels, n_ranks
+        The message and its communicator.
+    step
+        Data of a buffer's slot.
+    least
+        A part has at least a slot divided by this.
+    many
+        Several nodes: a part is no more than a slot while there are channels left.
+    """
+    spread = channels.per_peer
+    # Few channels per pair when all ranks talk to all, more for large messages.
+    while spread * n_ranks > channels.n_channels and spread > 1:
+        spread //= 2
+    part = max(step // least, -(-size_bytes // spread))
+    most = step if many else 32 * step
+    while part > most and spread <= channels.per_peer // 2:
+        spread *= 2
+        part = -(-size_bytes // spread)
+    return -(-part // _PIECE_BYTES) * _PIECE_BYTES
 
 
 def _quadratic(count: int) -> list[int]:
