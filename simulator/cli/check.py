@@ -25,6 +25,7 @@ from simulator.cli.measured import (
 if TYPE_CHECKING:
     from simulator.verdict.check import Check, Machine
     from simulator.verdict.diagnose import Diagnosis, Explanation
+    from simulator.verdict.setup import SetUp
 
 HELP = "Say whether a log is healthy; exit code 0 healthy, 3 suspicious, 4 sick, 2 bad input."
 
@@ -48,6 +49,10 @@ def command(
     set_: Settings = None,
     collective: Collective = None,
     costs: Costs = None,
+    link: Annotated[
+        list[str] | None,
+        typer.Option(help="Output of ib_write_bw, ib_write_lat or nvbandwidth of this machine."),
+    ] = None,
     inverse: Annotated[
         str | None,
         typer.Option(help="Solve for what explains the numbers: nic, nvlink, pcie or latency."),
@@ -85,7 +90,7 @@ def command(
         settings=tuple(set_ or ()),
         costs=costs,
     )
-    pairs = [(set_up_for(given, table), table) for _, table in tables]
+    pairs = [(_linked(set_up_for(given, table), link or []), table) for _, table in tables]
     report: Any
     with progress_of(len(HYPOTHESES), "simulating faults", quiet) as report:
         machines = check_tables(pairs, on_progress=report)
@@ -103,6 +108,18 @@ def command(
     if json is not None:
         _write(machines, json)
     raise typer.Exit(int(max(machine.health for machine in machines)))
+
+
+def _linked(set_up: SetUp, files: list[str]) -> SetUp:
+    """Return the set-up with what measurements of single links say."""
+    from simulator.importers.link_rates import read
+    from simulator.scenario.nodes import node_template
+    from simulator.verdict.links import with_links
+
+    groups = set_up.resolve({"collective.op": "barrier"}).node_groups if files else ()
+    for file in files if len(groups) == 1 else ():
+        set_up = with_links(set_up, node_template(groups[0].node), read(file))
+    return set_up
 
 
 def _line(machine: Machine) -> str:

@@ -254,7 +254,10 @@ def _patches(
     """Return the patches of the faults that can be on a set-up, by name and table."""
     found: dict[str, list[Words | None]] = {}
     transports = [text for case in cases for text in case.set_up.transports]
+    excluded = frozenset[str]().union(*(case.set_up.excluded for case in cases))
     for name, entry in HYPOTHESES.items():
+        if name in excluded:
+            continue
         if entry.denied and any(re.search(entry.denied, text) for text in transports):
             continue
         words = [None if context is None else entry.words(context) for context in contexts]
@@ -282,6 +285,9 @@ def _weigh(
         ]
         fit = best_fit(curves, shifts, entry.spread)
         said = tuple(text for text in evidence if entry.sign and re.search(entry.sign, text))
+        said += tuple(
+            dict.fromkeys(case.set_up.named[name] for case in cases if name in case.set_up.named)
+        )
         weight = math.log(entry.prior) + fit.log_evidence
         if said:
             weight += SAID

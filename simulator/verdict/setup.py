@@ -42,6 +42,10 @@ class SetUp:
     """Connections that NCCL reported, such as ``NET/IB/GDRDMA``; they rule faults out."""
     nics_seen: int | None = None
     """Network devices of a node that NCCL listed; None: the log does not say."""
+    named: Mapping[str, str] = field(default_factory=dict)
+    """Faults that measured links name, with what they say."""
+    excluded: frozenset[str] = frozenset()
+    """Faults that measured links rule out."""
     observed: Mapping[str, str] = field(default_factory=dict)
     """Words for settings that the log shows; `compare` lays them over, `check` does not."""
 

@@ -235,3 +235,27 @@ def test_two_nodes_show_what_their_nics_send(capsys, monkeypatch, tmp_path: Path
     assert float(last["measured_algbw_GBps"]) == pytest.approx(size / time_s / 1e9)
     # Four NICs carry at least what two nodes must exchange, S per node, and less than their rate.
     assert size / time_s / 1e9 / 4 <= float(last["measured_nic_GBps"]) <= 12.5
+
+
+def test_a_measured_link_names_or_rules_out_causes(capsys, monkeypatch, tmp_path: Path) -> None:
+    log, link = tmp_path / "slow.log", tmp_path / "ib_write_bw.log"
+    rows = []
+    for size in (1 << 26, 1 << 28, 1 << 30):  # busbw 60 of some 190 GB/s on two nodes
+        time_us = size * 1.875 / 60e9 * 1e6
+        half = f"{time_us:.1f} {size / time_us / 1e3:.2f} 60.00 0"
+        rows.append(f"{size} {size // 4} float sum -1 {half} {half}\n")
+    log.write_text("".join(rows))
+    text = "RDMA_Write BW Test\n #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate\n"
+    tried = {}
+    for gbits in (196.0, 61.0):
+        link.write_text(text + f" 65536 5000 {gbits:.2f} {gbits:.2f} 0.37\n")
+        report = tmp_path / f"{gbits}.json"
+        words = ("--node", "dgx-a100-80gb", "-q", "--link", str(link), "--json", str(report))
+        code, _, _ = collsim(capsys, monkeypatch, "check", str(log), *words)
+        assert code == 4
+        (machine,) = json.loads(report.read_text())["machines"]
+        tried[gbits] = machine
+    assert "nic_shared" not in tried[196.0]["tried"]
+    first = tried[61.0]["causes"][0]
+    assert "nic_shared" in (first["name"], *first["alike"])
+    assert any("RDMA_Write" in text for text in first["said"])
