@@ -154,9 +154,10 @@ def test_the_band_holds_four_fifths() -> None:
         for i, row in enumerate(rows_of([case(), case(slug="b"), case(slug="c")], workers=1))
     ]
     errors = np.random.default_rng(1).normal(0, 0.2, len(rows))
-    for limit, width in band_rows(rows, errors):
+    for limit, *widths in band_rows(rows, errors):
         assert limit > 0
-        assert width > 0
+        assert len(widths) == 2
+        assert min(widths) > 0
     assert 0.5 < covered(rows, errors) <= 1.0
 
 

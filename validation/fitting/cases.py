@@ -67,7 +67,7 @@ class Case:
     dtype: str
     algorithm: str | None
     protocol: str | None
-    gpus_per_process: int
+    gpus_per_process: int = 1
     size_bytes: NDArray[np.int64]
     time_s: FloatArray
 

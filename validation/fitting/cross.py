@@ -196,7 +196,7 @@ def covered(rows: Sequence[Row], errors: FloatArray) -> float:
         others = np.flatnonzero(machines != machine)
         if not len(others):
             continue
-        band = band_rows([rows[i] for i in others], errors[others])
+        band = band_rows([rows[i] for i in others.tolist()], errors[others])
         for i in np.flatnonzero(machines == machine).tolist():
             mine = next(entry for entry in band if rows[i].size_bytes < entry[0])
             width = mine[2 if rows[i].n_nodes > 1 else 1]

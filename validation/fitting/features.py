@@ -22,7 +22,7 @@ from simulator.costs.profile import PATH_KINDS, CostProfile
 from simulator.engine.traffic import Collective, StageTraffic
 from simulator.fabric.model import LINK_KINDS, NETWORK_KINDS
 from validation.fitting.cases import Case, cluster_for
-from validation.fitting.formulas import Edge, Pipeline, RingForm, RowFormula, Single, Values
+from validation.fitting.formulas import Edge, Path, Pipeline, RingForm, RowFormula, Single, Values
 
 __all__ = ["formula", "neutral"]
 
@@ -399,31 +399,31 @@ class _Extractor:
             links = connections.link[self.entry_key == index]
             if len(links):
                 loads.append((key, float(seconds[links].max())))
-        tails = []
-        capped = []
+        paths = []
         protocol = self.choice.protocol
         lone = payload / np.asarray(connections.max_rate_Bps)
         for index in np.unique(self.kind[stage.connection]):
             among = self.kind == index
-            tails.append(
-                (
-                    f"paths.{PATH_KINDS[int(index)]}.{protocol}",
-                    self._network_of(int(np.flatnonzero(among)[0])),
-                    float(np.asarray(connections.latency_s)[among].max()),
-                    float(lone[among].max()),
+            caps: tuple[str, ...] = ()
+            if protocol == "Simple":
+                caps = (f"generations.{self.generation}.channel_GBps.{protocol}",)
+                if PATH_KINDS[int(index)] == "network":
+                    caps += (f"network_channel_GBps.{protocol}",)
+            paths.append(
+                Path(
+                    alpha=f"paths.{PATH_KINDS[int(index)]}.{protocol}",
+                    network=self._network_of(int(np.flatnonzero(among)[0])),
+                    base_s=float(np.asarray(connections.latency_s)[among].max()),
+                    lone_s=float(lone[among].max()),
+                    channel_bytes=float(payload[among].max()) / self.choice.n_channels,
+                    caps=caps,
                 )
             )
-            ways: tuple[str, ...] = (f"generations.{self.generation}.channel_GBps.{protocol}",)
-            if PATH_KINDS[int(index)] == "network":
-                ways += (f"network_channel_GBps.{protocol}",)
-            if protocol == "Simple":
-                capped.append((float(payload[among].max()) / self.choice.n_channels, ways))
         return Single(
             waits=protocol in WAITING,
             stored=any(self._is_stored(i) for i in np.flatnonzero(self.kind == 3)[:1].tolist()),
             loads=tuple(loads),
-            latencies=tuple(tails),
-            capped=tuple(capped),
+            paths=tuple(paths),
         )
 
 

@@ -16,7 +16,7 @@ from simulator.compose.cluster import Choice
 from simulator.engine.ring_time import ring_time
 from simulator.fabric.model import NETWORK_KINDS
 
-__all__ = ["Edge", "Pipeline", "RingForm", "RowFormula", "Single", "Values"]
+__all__ = ["Edge", "Path", "Pipeline", "RingForm", "RowFormula", "Single", "Values"]
 
 IntArray = NDArray[np.int64]
 Values = Mapping[str, float]
@@ -126,6 +126,31 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """A kind of path of an exchange."""
+
+    alpha: str
+    network: str
+    base_s: float
+    lone_s: float
+    """Time of a message alone, links at full rate."""
+    channel_bytes: float
+    """A channel's share of a message."""
+    caps: tuple[str, ...]
+    """Constants that cap the rate of a channel."""
+
+    def latency_s(self, values: Values) -> float:
+        """Return the latency beside the bytes."""
+        return self.base_s + values.get(self.alpha, 0.0) + values.get(self.network, 0.0)
+
+    def message_s(self, values: Values) -> float:
+        """Return how long the channels need for a message."""
+        share = values.get("exchange.channel_share", 0.0)
+        rate = min((values.get(key, np.inf) for key in self.caps), default=np.inf)
+        return self.channel_bytes / (share * rate) if share > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Single:
     """One step of messages between many pairs at once."""
 
@@ -133,24 +158,11 @@ class Single:
     stored: bool
     loads: tuple[tuple[str, float], ...]
     """(constant, seconds at a constant of 1) of the busiest link of each kind."""
-    latencies: tuple[tuple[str, str, float, float], ...]
-    """(alpha, the network's, base, seconds of a message at full rate) of each kind of path."""
-    capped: tuple[tuple[float, tuple[str, ...]], ...] = ()
-    """(bytes of a channel's share of a message, constants that cap its rate) of each of them."""
+    paths: tuple[Path, ...]
 
     def time_s(self, values: Values) -> float:
         """Return the stage's time."""
         crowd = values.get("exchange.network_share", 1.0)
-        own = values.get("exchange.channel_share", 0.0)
-        slowest = 0.0
-        if own > 0:
-            slowest = max(
-                (
-                    size / (own * min(values.get(key, np.inf) for key in keys))
-                    for size, keys in self.capped
-                ),
-                default=0.0,
-            )
         wire = max(
             (
                 time / values.get(key, 1.0) / (crowd if key.split(".")[1] in NETWORK_KINDS else 1.0)
@@ -158,13 +170,15 @@ class Single:
             ),
             default=0.0,
         )
-        waiting = values.get("waiting.time", 0.0) if self.waits else 0.0
-        tail = max(
-            base + values.get(alpha, 0.0) + values.get(network, 0.0) + np.sqrt(waiting * lone)
-            for alpha, network, base, lone in self.latencies
-        )
         if self.stored:
             wire /= values.get("host.share", 1.0)
+        waiting = values.get("waiting.time", 0.0) if self.waits else 0.0
+        tail = slowest = 0.0
+        for path in self.paths:
+            message_s = path.message_s(values)
+            slowest = max(slowest, message_s)
+            wait_s = np.sqrt(waiting * max(path.lone_s, message_s))
+            tail = max(tail, path.latency_s(values) + wait_s)
         return float(max(wire, slowest) + tail)
 
 
@@ -227,9 +241,11 @@ class RowFormula:
         found |= {key for level in self.levels for key in level[:2]}
         for stage in self.stages:
             if isinstance(stage, Single):
-                found |= {key for key, _ in stage.loads} | {"host.share", "exchange.network_share"}
-                found |= {"exchange.channel_share"} | {k for _, keys in stage.capped for k in keys}
-                found |= {key for name in stage.latencies for key in name[:2]}
+                found |= {key for key, _ in stage.loads}
+                found |= {"host.share", "exchange.network_share", "exchange.channel_share"}
+                found |= {
+                    key for path in stage.paths for key in (path.alpha, path.network, *path.caps)
+                }
                 continue
             edges = (
                 [edge for cycle, _ in stage.cycles for edge in cycle]
