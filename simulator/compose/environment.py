@@ -11,10 +11,11 @@ A key of ``routing`` that the scenario sets itself wins over a variable.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import replace
 
 from simulator.base.errors import ScenarioError
+from simulator.compose.applied import Applied, State
+from simulator.compose.narrow import narrowed, slower_threads
 from simulator.costs.nccl import PathType
 from simulator.costs.nccl.environment import Variable
 from simulator.costs.nccl.nics import chosen_nics
@@ -41,56 +42,6 @@ _P2P = {
     PathType.SYS: "sys",
 }
 _GDR = {**_P2P, PathType.NVL: "", PathType.NVB: ""}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
-    """What the variables made of a scenario."""
-
-    routing: RoutingOptions
-    profile: CostProfile
-    sockets: Sockets | None = None
-    """TCP between nodes instead of verbs; None: as the ports are."""
-    notes: tuple[str, ...] = ()
-    """What acted, a sentence each."""
-    warnings: tuple[str, ...] = ()
-    """What did not, and why."""
-
-
-@dataclass(slots=True)
-class _State:
-    """Collects the changes."""
-
-    given: RoutingOptions
-    changes: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-    def set(self, cause: str, key: str, value: Any, meaning: str) -> None:
-        """Set a key of routing, unless the scenario set it to something else than the default."""
-        default = {f.name: f.default for f in fields(RoutingOptions)}[key]
-        if getattr(self.given, key) not in (default, value):
-            self.warnings.append(f"{cause}: routing.{key} of the scenario wins")
-            return
-        self.changes[key] = value
-        self.notes.append(f"{cause}: {meaning} (routing.{key}: {_shown(value)})")
-
-    def idle(self, cause: str, why: str) -> None:
-        """Tell that a variable changes nothing."""
-        self.warnings.append(f"{cause} has no effect here: {why}")
-
-    @property
-    def routing(self) -> RoutingOptions:
-        """The options so far."""
-        return replace(self.given, **self.changes)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(str, value)) + "]"
-    return str(value)
 
 
 def apply_environment(
@@ -121,7 +72,7 @@ def apply_environment(
     ScenarioError
         Variables that leave no NIC, no algorithm or no protocol.
     """
-    state = _State(routing, warnings=list(parsed.warnings))
+    state = State(routing, warnings=list(parsed.warnings))
     sockets = _sockets(state, parsed, nodes)
     _inside(state, parsed, nodes)
     _gpudirect(state, parsed, nodes, sockets is not None)
@@ -129,9 +80,9 @@ def apply_environment(
     _needs(state, parsed, nodes, library)
     if sockets is not None:
         profile = replace(profile, socket_Bps=sockets.rate_Bps)
-    profile = _threads(state, profile, parsed)
+    profile = slower_threads(state, profile, parsed)
     if library == "rccl":
-        profile = _narrowed(profile, parsed)
+        profile = narrowed(profile, parsed)
     return Applied(
         routing=state.routing,
         profile=profile,
@@ -189,7 +140,7 @@ def _nics(nodes: Sequence[tuple[NodeTemplate, int]]) -> int:
 
 
 def _sockets(
-    state: _State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]]
+    state: State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]]
 ) -> Sockets | None:
     """Return the TCP connections of a run whose nodes do not talk by verbs."""
     kinds = _kinds(nodes)
@@ -241,7 +192,7 @@ def _seconds(text: str) -> float:
 # ------------------------------------------------------------------------------ inside a node
 
 
-def _inside(state: _State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]]) -> None:
+def _inside(state: State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]]) -> None:
     level = parsed.values.get("NCCL_P2P_LEVEL")
     if parsed.integer("NCCL_P2P_DISABLE", 0) == 1:
         state.set("NCCL_P2P_DISABLE=1", "p2p", False, "GPUs talk through host memory")
@@ -270,7 +221,7 @@ def _inside(state: _State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, i
 
 
 def _gpudirect(
-    state: _State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]], sockets: bool
+    state: State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]], sockets: bool
 ) -> None:
     names = ("NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ")
     if sockets:
@@ -325,7 +276,7 @@ def _reads_badly(template: NodeTemplate) -> bool:
 
 
 def _network(
-    state: _State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]], sockets: bool
+    state: State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]], sockets: bool
 ) -> None:
     cross = parsed.values.get("NCCL_CROSS_NIC")
     if cross == 0:
@@ -371,7 +322,7 @@ MOST_FLOWS = 32
 
 
 def _choose_nics(
-    state: _State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]], sockets: bool
+    state: State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]], sockets: bool
 ) -> None:
     name, other = "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME"
     if sockets:
@@ -414,7 +365,7 @@ _NEEDS = {
 
 
 def _needs(
-    state: _State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]], library: str
+    state: State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]], library: str
 ) -> None:
     """Warn of variables whose hardware or transport is not there, unless told already."""
     if not nodes or not parsed.values:
@@ -444,69 +395,3 @@ def _needs(
 def _reduces(template: NodeTemplate) -> bool:
     switched = any(vertex.kind == "nvswitch" for vertex in template.vertices)
     return switched and template.gpu.generation in ("hopper", "blackwell")
-
-
-# ------------------------------------------------------------------------------ threads
-
-_THREADS = {"NCCL_NTHREADS": (("Simple", "LL"), 512), "NCCL_LL128_NTHREADS": (("LL128",), 640)}
-
-
-def _threads(state: _State, profile: CostProfile, parsed: Parsed) -> CostProfile:
-    """Return a profile whose channels copy with fewer threads.
-
-    A block's rate is taken as in proportion to its threads, up to those of the default: it is
-    limited by the loads that its threads have on their way.  Weak: no measurement behind it.
-    """
-    channel_Bps = dict(profile.channel_Bps)
-    for name, (protocols, usual) in _THREADS.items():
-        asked = parsed.values.get(name)
-        if asked is None:
-            continue
-        if asked >= usual:
-            state.idle(f"{name}={asked}", "NCCL takes as many by itself")
-            continue
-        for key in channel_Bps:
-            if key[1] in protocols:
-                channel_Bps[key] *= asked / usual
-        state.notes.append(f"{name}={asked}: channels of {', '.join(protocols)} copy slower")
-    return replace(profile, channel_Bps=channel_Bps)
-
-
-# -------------------------------------------------------------- a choice without library's model
-
-
-def _narrowed(profile: CostProfile, parsed: Parsed) -> CostProfile:
-    """Return a profile in which only the algorithms, protocols and channels asked for are left."""
-    ours = {"ring": "ring", "tree": "double_binary_tree"}
-    theirs = {name: key for key, name in ours.items()}
-    candidates = {
-        collective: tuple(
-            name
-            for name in names
-            if name not in theirs or parsed.nccl.allows("NCCL_ALGO", collective, theirs[name])
-        )
-        for collective, names in profile.candidates.items()
-    }
-    empty = [key for key, names in candidates.items() if not names and profile.candidates[key]]
-    if "all_reduce" in empty:
-        raise ScenarioError("NCCL_ALGO leaves no algorithm of all_reduce")
-    # What a variable cannot forbid (a collective with one algorithm) stays.
-    candidates |= {key: profile.candidates[key] for key in empty}
-    protocols = {
-        name: protocol
-        for name, protocol in profile.protocols.items()
-        if parsed.nccl.allows("NCCL_PROTO", "all_reduce", name)
-    }
-    if not protocols:
-        raise ScenarioError("NCCL_PROTO leaves no protocol")
-    least, most = (parsed.values.get(f"NCCL_{x}_NCHANNELS") for x in ("MIN", "MAX"))
-
-    def clamped(entry: Any) -> Any:
-        if isinstance(entry, dict):
-            return {key: clamped(value) for key, value in entry.items()}
-        if not isinstance(entry, int):
-            return entry
-        return max(min(entry, most or entry), least or 0)
-
-    table = {key: clamped(entry) for key, entry in profile.channel_table.items()}
-    return replace(profile, candidates=candidates, protocols=protocols, channel_table=table)
