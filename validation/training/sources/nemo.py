@@ -62,10 +62,12 @@ def _pretraining(row: int, cells: Mapping[str, str]) -> Record:
     gpus = int(cells["#-GPUs"])
     seq = int(cells["Sequence Length"] or cells["Packed Sequence Length"])
     tensor, pipeline = int(cells["TP"]), int(cells["PP"])
-    context, virtual = int(cells["CP"] or 1), int(cells["VP"] or 1)
+    context = int(cells["CP"] or 1)
     data = gpus // (tensor * pipeline * context)
     micro, batch = int(cells["MBS"]), int(cells["GBS"])
     model = _model(cells["Model"], seq)
+    # Fine-tuning rows have no VP; pre-training rows of the same models have chunks of one block.
+    virtual = int(cells["VP"] or (model.blocks // pipeline if pipeline > 1 else 1))
     if virtual > 1 and model.blocks % (pipeline * virtual):
         # Printed as blocks of a chunk in some rows.
         virtual = model.blocks // pipeline // virtual or 1
@@ -94,7 +96,7 @@ def _pretraining(row: int, cells: Mapping[str, str]) -> Record:
         node="dgx-h100",
         nodes=max(1, gpus // 8),
         measured_s=batch * seq / (float(cells["Tokens / sec / GPU"]) * gpus),
-        assumed="packed sequences without gaps" if cells["Task"] else "",
+        assumed="packed sequences without gaps, chunks of one block" if cells["Task"] else "",
     )
 
 
