@@ -18,6 +18,8 @@ __all__ = ["memory_of", "remedies_of"]
 
 MOST_SIMULATED = 6
 """So many remedies are simulated to rank them by the step that they give."""
+MOST_RANKS = 1024
+"""Of larger jobs none is simulated: each would take as long as the step that was asked for."""
 
 
 def capacity_bytes(cluster: Cluster) -> float:
@@ -41,7 +43,7 @@ def memory_of(cluster: Cluster, model: Model, strategy: Strategy) -> tuple[Memor
 def remedies_of(
     cluster: Cluster, model: Model, strategy: Strategy, step: TrainingStep
 ) -> tuple[str, ...]:
-    """Return what would make the step fit, the fastest step first."""
+    """Return what would make the step fit, the fastest step first; of large jobs the usual order."""
     local = int(np.bincount(np.asarray(cluster.fabric.node_of_gpu)).max())
     found = remedies(model, strategy, capacity_bytes(cluster), gpus_per_node=local)
     fitting = [remedy for remedy in found if remedy.fits][:MOST_SIMULATED]
@@ -50,6 +52,8 @@ def remedies_of(
         if best is None:
             return ("nothing that is known here: more or larger GPUs",)
         return (f"nothing on these GPUs; {best.what} comes closest: {_gib(best.peak_bytes)} GiB",)
+    if step.world_size > MOST_RANKS:
+        return tuple(f"{remedy.what}: {_gib(remedy.peak_bytes)} GiB" for remedy in fitting)
     timed = []
     for remedy in fitting:
         try:
