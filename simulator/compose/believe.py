@@ -3,8 +3,9 @@
 The belief decides algorithm, protocol, channels and chunks; how long the call then takes is the
 engine's answer with the profile's constants, and usually another number.
 
-Not modelled: groups with different nodes (the first node stands for all), and NCCL's search over a
-multi-node NVLink domain (the graphs of one of its nodes stand for it).
+Nodes of several kinds get what all of them can do; nodes of one kind with different numbers of
+ranks are not told apart (the first stands for all).  Not modelled: NCCL's search over a multi-node
+NVLink domain (the graphs of one of its nodes stand for it).
 """
 
 from __future__ import annotations
@@ -110,24 +111,60 @@ def tuning_input(
     node = np.asarray(fabric.node_of_gpu)[group]
     domain = np.asarray(fabric.domain_of_node)[node]
     unit = np.where(domain >= 0, fabric.n_nodes + domain, node)
-    template = fabric.node_template(int(node[0]))
-    sm = sm_of(template)
-    if sm is None:
-        return None
     n_nodes = len(np.unique(unit))
-    first = np.asarray(fabric.local_of_gpu)[group[node == node[0]]]
+    spread = max(1, len(np.unique(node)) // n_nodes)
     env = environment or NcclEnvironment()
-    return _tuning_input(
-        _Key(
-            template,
-            tuple(int(i) for i in first),
-            n_nodes,
-            len(group),
-            sm,
-            version,
-            env,
-            max(1, len(np.unique(node)) // n_nodes),
-        )
+    _, firsts = np.unique(np.asarray(fabric.template_of_node)[node], return_index=True)
+    found: list[TuningInput] = []
+    for first in np.sort(firsts):
+        template = fabric.node_template(int(node[first]))
+        sm = sm_of(template)
+        if sm is None:
+            return None
+        local = np.asarray(fabric.local_of_gpu)[group[node == node[first]]]
+        gpus = tuple(int(i) for i in local)
+        inp = _tuning_input(_Key(template, gpus, n_nodes, len(group), sm, version, env, spread))
+        if inp is None:
+            return None
+        found.append(inp)
+    return found[0] if len(found) == 1 else _common(found)
+
+
+def _common(found: list[TuningInput]) -> TuningInput:
+    """Return the communicator of nodes of several kinds.
+
+    All ranks tell each other their graphs and take the fewest channels, the lowest bandwidths and
+    the farthest paths; an algorithm that one of them has no graph for is off (NCCL 2.21
+    src/init.cc, initTransportsRank).
+    """
+    shared = set.intersection(*(set(inp.graphs) for inp in found))
+    return replace(
+        found[0],
+        min_sm=min(inp.min_sm for inp in found),
+        max_sm=max(inp.max_sm for inp in found),
+        graphs={
+            name: _weakest([inp.graphs[name] for inp in found])
+            for name in found[0].graphs
+            if name in shared
+        },
+        nvswitch=all(inp.nvswitch for inp in found),
+        collnet=all(inp.collnet for inp in found),
+    )
+
+
+def _weakest(graphs: list[ChannelGraph]) -> ChannelGraph:
+    count = min(graph.n_channels for graph in graphs)
+    return replace(
+        graphs[0],
+        n_channels=count,
+        bw_intra_GBps=min(graph.bw_intra_GBps for graph in graphs),
+        bw_inter_GBps=min(graph.bw_inter_GBps for graph in graphs),
+        type_intra=max(graph.type_intra for graph in graphs),
+        type_inter=max(graph.type_inter for graph in graphs),
+        latency_inter_us=max(graph.latency_inter_us for graph in graphs),
+        same_channels=all(graph.same_channels for graph in graphs),
+        cross_nic=max(graph.cross_nic for graph in graphs),
+        channels=graphs[0].channels[:count],
     )
 
 

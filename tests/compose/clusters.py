@@ -34,6 +34,13 @@ collective: {op: barrier}
 """
 """Two boxes of two GPUs; bandwidths and latencies that a test can add up by hand."""
 
+MIXED = """
+schema_version: 1
+groups: [{node: dgx-h100, nodes: 2}, {node: dgx-a100, nodes: 2}]
+collective: {op: barrier}
+"""
+"""Half of the nodes are a generation older."""
+
 WORDS = {
     "dgx-h100": {"node": "dgx-h100"},
     "2 x dgx-h100": {"node": "dgx-h100", "nodes": "2"},
@@ -91,9 +98,9 @@ def _round_profile() -> CostProfile:
 
 @cache
 def cluster(name: str, profile: str = "ideal") -> Cluster:
-    """Return one of `WORDS`, or ``round``, with a shipped profile or the ``round`` one."""
-    if name == "round":
-        scenarios = loads(ROUND)
+    """Return one of `WORDS`, ``round`` or ``mixed``, with a shipped or the ``round`` profile."""
+    if name in ("round", "mixed"):
+        scenarios = loads(ROUND if name == "round" else MIXED)
     else:
         scenarios = from_words({**WORDS[name], "collective.op": "barrier"})
     resolved = scenarios.variants[0]

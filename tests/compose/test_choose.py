@@ -53,6 +53,25 @@ def test_hardware_rules_algorithms_out():
         assert not any(name.startswith("nvls") for name, _ in found)
 
 
+@pytest.mark.parametrize("size", [2**13, 2**20, 2**26, 2**30])
+def test_nodes_of_two_generations_get_what_both_can_do(size: int):
+    # NVLS needs Hopper, which half of the nodes are not; whichever of them comes first.
+    made = cluster("mixed", "nccl")
+    what, group = call(made, size)
+    older_first = np.roll(group, 16)
+    for ranks in (group, older_first):
+        assert choose(made, what, ranks).algorithm in ("ring", "double_binary_tree")
+    inp, swapped = made.tuning_input(group), made.tuning_input(older_first)
+    assert inp is not None
+    assert swapped is not None
+    assert (inp.min_sm, inp.max_sm) == (80, 90)
+    # The slower NICs are the older nodes': 200 instead of 400 Gbit/s.
+    old = made.tuning_input(group[16:])
+    assert old is not None
+    assert inp.graphs["ring"].bw_inter_GBps == old.graphs["ring"].bw_inter_GBps
+    assert swapped.graphs["ring"].n_channels == inp.graphs["ring"].n_channels
+
+
 def test_named_parts_are_kept():
     made = cluster("dgx-h100", "round")
     what = call(made, 2**30)
