@@ -43,7 +43,7 @@ def memory_of(cluster: Cluster, model: Model, strategy: Strategy) -> tuple[Memor
 def remedies_of(
     cluster: Cluster, model: Model, strategy: Strategy, step: TrainingStep
 ) -> tuple[str, ...]:
-    """Return what would make the step fit, the fastest step first; of large jobs the usual order."""
+    """Return what would make the step fit, the fastest first; of large jobs in the usual order."""
     local = int(np.bincount(np.asarray(cluster.fabric.node_of_gpu)).max())
     found = remedies(model, strategy, capacity_bytes(cluster), gpus_per_node=local)
     fitting = [remedy for remedy in found if remedy.fits][:MOST_SIMULATED]

@@ -404,6 +404,7 @@ class _Folded(_Assembly):
         self._pairs = {}
         self._links: dict[tuple[int, Resource], int] = {}
         self._group_of: dict[tuple[int, str], IntArray] = {}
+        self._inlined: dict[tuple[int, str, str, int], float | None] = {}
         self._rivals = self._other_streams()
 
     def network(self) -> Network:
@@ -467,6 +468,12 @@ class _Folded(_Assembly):
         return self._group_of[key]
 
     def inlined_s(self, unit: int, task: Call) -> float | None:
+        key = (unit, task.axis, task.collective, task.size_bytes)
+        if key not in self._inlined:
+            self._inlined[key] = self._inlined_s(unit, task)
+        return self._inlined[key]
+
+    def _inlined_s(self, unit: int, task: Call) -> float | None:
         if len(self._members(unit, task.axis)) > 1:
             return None
         price = self._price(unit, task)
