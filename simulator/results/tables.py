@@ -41,6 +41,13 @@ def _binding(row: Row) -> str:
     return row.binding_link or "latency"
 
 
+def _range(row: Row) -> str:
+    """Return the expected range as a percentage of the time."""
+    if row.uncertainty_s is None or row.time_s <= 0:
+        return "-"
+    return f"{100 * row.uncertainty_s / row.time_s:.0f}"
+
+
 def _optional_time(time_s: float | None) -> str:
     return "-" if time_s is None else format_time(time_s)
 
@@ -65,7 +72,7 @@ def summary_table(result: RunResult) -> Table:
         Column(title="proto", right=False),
         Column(title="ch"),
         Column(title="time"),
-        *([Column(title="±", style="dim")] if ranged else []),
+        *([Column(title="±%", style="dim")] if ranged else []),
         Column(title="busbw", style="bold green"),
         Column(title="%bound", style="yellow"),
         Column(title="binding link", right=False, flexible=True),
@@ -78,7 +85,7 @@ def summary_table(result: RunResult) -> Table:
             row.protocol or "-",
             str(row.n_channels),
             format_time(row.time_s),
-            *([_optional_time(row.uncertainty_s)] if ranged else []),
+            *([_range(row)] if ranged else []),
             _bandwidth(row.busbw_Bps),
             _percent(row.percent_of_bound),
             _binding(row),
@@ -87,7 +94,9 @@ def summary_table(result: RunResult) -> Table:
     ]
     remarks = ["busbw in GB/s (10^9 bytes/s); %bound: bandwidth lower bound / time"]
     if ranged:
-        remarks.append("±: 80 % of measurements not fitted lie from time²/(time+±) to time+±")
+        remarks.append(
+            "±%: 80 % of measurements not fitted lie between time / (1 + ±) and time · (1 + ±)"
+        )
     return Table(
         columns=tuple(columns), rows=tuple(lines), title=result.title, remarks=tuple(remarks)
     )
