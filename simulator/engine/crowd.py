@@ -81,12 +81,13 @@ class Crowd:
         edges, size_bytes = edges[loaded], size_bytes[loaded]
         # A connection sends the messages of its channels one at a time.
         rows, row_of_edge = plan.connection[edges], np.arange(len(edges))
+        lane = plan.src[edges]
         if plan.n_places > 1:
             rows, row_of_edge = np.unique(rows, return_inverse=True)
+            lane = np.empty(len(rows), dtype=np.int64)
+            lane[row_of_edge] = plan.src[edges]
         entry, counts = entries_of(connections, rows)
         link, weight = connections.link[entry], connections.weight[entry]
-        lane = np.empty(len(rows), dtype=np.int64)
-        lane[row_of_edge] = plan.src[edges]
         alone_Bps = rate_Bps[rows]
         finite = np.where(np.isfinite(alone_Bps), alone_Bps, 0.0)
         busy_s = np.zeros(len(rows))

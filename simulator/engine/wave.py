@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.jitter import MessageJitter
 from simulator.engine.ring_wave import RingPlan, ring_plan
-from simulator.engine.routes import payload_of_connections
+from simulator.engine.routes import distinct, payload_of_connections
 from simulator.engine.traffic import Collective, Messages, StageTraffic
 
 __all__ = ["StagePlan", "StageTimer", "StepTimes", "Wave", "WavePlan", "WaveState"]
@@ -68,8 +69,10 @@ class WaveState:
     free_s: FloatArray
 
 
-def _distinct(values: IntArray) -> bool:
-    """Return whether no value comes twice."""
+def _distinct(values: IntArray, n: int) -> bool:
+    """Return whether no value, of 0 … *n* − 1, comes twice."""
+    if n <= _DENSE * len(values):
+        return int(np.bincount(values).max(initial=0)) <= 1
     ordered = np.sort(values)
     return bool((ordered[1:] != ordered[:-1]).all())
 
@@ -79,6 +82,10 @@ def _run_of(edges: IntArray) -> IntArray | slice:
     if len(edges) and edges[-1] - edges[0] + 1 == len(edges):
         return slice(int(edges[0]), int(edges[-1]) + 1)
     return edges
+
+
+_DENSE = 8
+"""Numbers are counted rather than sorted if at least one in so many is there."""
 
 
 class StagePlan:
@@ -94,25 +101,29 @@ class StagePlan:
         self.dst = channel * n_slots + connections.dst[self.connection]
         self.latency_s = np.asarray(connections.latency_s, dtype=np.float64)[self.connection]
         self.all_edges = np.arange(len(self.connection), dtype=np.int64)
-        self.src_unique = _distinct(self.src)
-        self.dst_unique = _distinct(self.dst)
+        self.src_unique = _distinct(self.src, self.n_lanes)
+        self.dst_unique = _distinct(self.dst, self.n_lanes)
         # Place of the edge in its connection's order (by channel) within one step.
         self.place = np.zeros(len(channel), dtype=np.int64)
         self.n_places = 1
-        self.used = np.sort(self.connection)
-        new = np.ones(len(channel), dtype=bool)
-        new[1:] = self.used[1:] != self.used[:-1]
-        if not new.all():
+        if not _distinct(self.connection, len(connections.src)):
             order = np.lexsort((channel, self.connection))
+            used = self.connection[order]
+            new = np.ones(len(channel), dtype=bool)
+            new[1:] = used[1:] != used[:-1]
             heads = np.flatnonzero(new)
             self.place[order] = np.arange(len(order)) - heads[np.cumsum(new) - 1]
             self.n_places = int(self.place.max(initial=0)) + 1
-            self.used = self.used[heads]
         self._edges: IntArray | None = None
         self._groups: list[IntArray] = []
         self.ring: RingPlan | None = None
         if stage.n_steps > 1 and self.src_unique and self.dst_unique:
             self.ring = ring_plan(self.connection, self.src, self.dst, self.place)
+
+    @cached_property
+    def used(self) -> IntArray:
+        """The stage's connections, ascending."""
+        return distinct(self.connection)
 
     def groups(self, edges: IntArray) -> list[IntArray]:
         """Return, for place 0, 1, … of a connection's order, which of *edges* stand there.

@@ -317,12 +317,12 @@ def components(n: int, src: IntArray, dst: IntArray) -> IntArray:
     """Return the smallest vertex of each vertex's undirected component, shape (n,)."""
     label = np.arange(n, dtype=np.int64)
     while True:
-        low = np.minimum(label[src], label[dst])
-        new = label.copy()
-        # Hook the roots, not only the vertices, then jump: long chains need few rounds.
-        for target in (src, dst, label[src], label[dst]):
-            np.minimum.at(new, target, low)
-        new = new[new]
-        if np.array_equal(new, label):
+        one, other = label[src], label[dst]
+        apart = one != other
+        if not apart.any():
             return label
-        label = new
+        src, dst, one, other = src[apart], dst[apart], one[apart], other[apart]
+        # Hook roots to smaller ones, then jump to the last of each chain.
+        np.minimum.at(label, np.maximum(one, other), np.minimum(one, other))
+        while not np.array_equal(label[label], label):
+            label = label[label]
