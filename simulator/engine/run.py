@@ -177,7 +177,9 @@ class Run:
         assert isinstance(operation, Start)
         call = self._calls.get(key)
         if call is None:
-            seed = None if self._rng is None else int(self._rng.integers(2**62))
+            seed = None
+            if self.jitter is not None and self._rng is not None:
+                seed = int(self._rng.integers(2**62))
             call = self._calls[key] = Call(self, key, operation.collective, seed)
         members = self._members.setdefault(key, [])
         if (number, index) not in members:
