@@ -19,7 +19,7 @@ import numpy as np
 
 from simulator.costs.profile import load_profile
 from validation.fit import identity, refused
-from validation.fitting.cases import Case, cases
+from validation.fitting.cases import Case, cases, mapping
 from validation.fitting.cross import Graded, covered, grades, statistics
 from validation.fitting.problem import build, profile_values, range_of
 
@@ -118,6 +118,11 @@ def document(parts: dict[str, tuple[Graded, list[Case]]]) -> str:
     reasons = refused()
     lines += ["## Not used", ""]
     lines += [f"* `{slug}`: {reason}" for slug, reason in sorted(reasons.items())]
+    lines += [
+        f"* `{slug}`, tables with “{words}”: {reason}"
+        for slug, mapped in sorted(mapping().items())
+        for words, reason in mapped.leave_out
+    ]
     return "\n".join(lines) + "\n"
 
 

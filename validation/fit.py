@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from simulator.costs.profile import load_profile
 from validation.fitting.cases import Case, cases, why_not_fitted
 from validation.fitting.cross import band_rows, covered, left_out, statistics
 from validation.fitting.document import profile_path, read_document, with_constants, write_document
-from validation.fitting.problem import Problem, build, solve
+from validation.fitting.problem import Problem, build, profile_values, solve
 from validation.published import set_ups
 
 __all__ = [
@@ -43,7 +44,7 @@ LEAST_ROWS = 12
 """Fewer rows than this say too little for a fit."""
 LEAST_SPAN = 64.0
 """Largest over smallest size below which a sweep says nothing of both latency and bandwidth."""
-MOST_PASSES = 4
+MOST_PASSES = 6
 """Formulas are tied to the engine at the constants of the pass before: so many passes at most."""
 TOLERANCE = 0.1
 """Difference in log by which a reproduced constant may differ from the shipped one."""
@@ -208,12 +209,20 @@ def converge(
         moved = len(moved_by(profile, fit))
         if on_pass is not None:
             on_pass(number, moved)
-        document = read_document(profile)
-        with_constants(document, fit.problem.given, fit.values)
-        write_document(profile, document)
-        load_profile.cache_clear()
         if not moved:
             return fit, True
+        document = read_document(profile)
+        values = fit.values
+        if number > 1:
+            # Half the way: a constant that the ties to the engine throw to and fro settles.
+            before = profile_values(profile, load_profile(profile))
+            values = {
+                key: math.sqrt(value * before[key]) if before.get(key, 0.0) > 0 else value
+                for key, value in values.items()
+            }
+        with_constants(document, fit.problem.given, values)
+        write_document(profile, document)
+        load_profile.cache_clear()
     assert fit is not None
     return fit, False
 
