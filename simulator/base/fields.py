@@ -60,6 +60,8 @@ _SUFFIX = {"rate": "_Bps", "time": "_s", "size": "_bytes"}
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 MOST_TIME_S = 10 * 86400.0
 """Ten days: no run that is simulated lasts longer, and sums with it would lose nanoseconds."""
+LEAST_RATE_Bps, MOST_RATE_Bps = 1.0, 1e18
+"""A byte a second, an exabyte a second: what a link may be, and what sums and quotients bear."""
 _MOST_RANKS = 1 << 20
 _RANGE = re.compile(r"^\s*(\d+)\s*(?:-\s*(\d+)\s*(?::\s*(\d+)\s*)?)?$")
 
@@ -97,6 +99,9 @@ class OptionField:
         low, high = self.minimum, self.maximum
         if high is None and self.kind == "time":
             high = MOST_TIME_S
+        if self.kind == "rate":
+            low = LEAST_RATE_Bps if low is None else low
+            high = MOST_RATE_Bps if high is None else high
         if low is not None and value < low:
             raise UnitError(Problem(message=f"{text} is too small", allowed=self._range(low, high)))
         if high is not None and value > high:

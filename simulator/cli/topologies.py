@@ -82,16 +82,20 @@ def show(name: Annotated[str, typer.Argument(help="Preset or fabric.")]) -> None
         typer.echo(f"  {'':<36} {link.source}")
 
 
-@app.command("plot", help="Draw a node preset, or a scenario's cluster, with its links.")
+@app.command("plot", help="Draw a node preset, a network or a scenario's cluster, with its links.")
 def plot(
-    name: Annotated[str, typer.Argument(help="Preset, or scenario file.")],
+    name: Annotated[str, typer.Argument(help="Preset, network fabric, or scenario file.")],
     output: Annotated[str, typer.Option("--output", "-o", help="File (.png .svg .pdf).")],
-    nodes: Annotated[int, typer.Option("--nodes", "-N", help="Number of nodes.")] = 1,
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", "-N", help="Number of nodes; 1, or 8 dgx-h100 of a network."),
+    ] = None,
     fabric: Annotated[str | None, typer.Option(help="Network between the nodes.")] = None,
 ) -> None:
     """Draw a topology."""
     from pathlib import Path
 
+    import topologies
     from simulator.compose.picture import picture_of
     from simulator.results.plots_links import plot_link_load
     from simulator.scenario.resolve import from_words, load
@@ -99,7 +103,10 @@ def plot(
     if Path(name).suffix in (".yaml", ".yml"):
         scenarios = load(name)
     else:
-        words = {"node": name, "nodes": str(nodes), "collective.op": "barrier"}
+        words = {"node": name, "nodes": str(nodes or 1), "collective.op": "barrier"}
+        if fabric is None and name in topologies.kinds() and name != "none":
+            fabric = name
+            words |= {"node": "dgx-h100", "nodes": str(nodes or 8)}
         if fabric is not None:
             words["fabric.kind"] = fabric
         scenarios = from_words(words)

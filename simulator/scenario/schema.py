@@ -162,8 +162,8 @@ class CostSpec:
     buffers: str = option(
         "name",
         "auto",
-        doc="Where buffers lie, for libraries that move data with the CPU (`gloo`, `mpi`, `mpich`): "
-        "`gpu` copies them to the host and back; auto: `gpu` with gloo on nodes with GPUs, else "
+        doc="Where buffers lie, for libraries that move data with the CPU (`gloo`, `mpi`, `mpich`):"
+        " `gpu` copies them to the host and back; auto: `gpu` with gloo on nodes with GPUs, else "
         "`host`.",
         choices=("auto", "gpu", "host"),
     )
@@ -229,6 +229,7 @@ class Jitter:
         "fraction",
         0.0,
         doc="Spread of each message's time on the wire: log-normal factor, median 1.",
+        maximum=10,
     )
     latency_s: float = option("time", 0.0, doc="Mean of an exponential extra latency.")
 

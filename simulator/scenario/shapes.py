@@ -204,7 +204,10 @@ class SizeRange:
             if self.step_bytes is not None:
                 following = found[-1] + self.step_bytes
             else:
-                following = max(int(found[-1] * (self.factor or 2)), found[-1] + 1)
+                grown = found[-1] * (self.factor or 2)
+                if grown > self.last_bytes:  # also where it is infinite
+                    break
+                following = max(int(grown), found[-1] + 1)
             if following > self.last_bytes:
                 break
             found.append(following)

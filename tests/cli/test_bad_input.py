@@ -74,6 +74,10 @@ def good(tmp_path: Path) -> Path:
         (["all_reduce", "-b", "-1"], "'-1 B' is negative"),
         (["all_reduce", "-b", "1.5"], "'1.5 B' is not a whole number of bytes"),
         (["all_reduce", "-i", "-8"], "'-8 B' is "),
+        # Rates, spreads and factors beyond all reason.
+        (["all_reduce", "--set", "node.nic_rate=1e299 GB/s"], "1e299 GB/s is too large"),
+        (["all_reduce", "--set", "node.nic_rate=1e-300 GB/s"], "1e-300 GB/s is too small"),
+        (["all_reduce", "--set", "perturb.jitter.sigma=1e9"], "1e9 is too large\n  allowed: ≤ 10"),
         # Durations beyond all reason.
         (
             ["all_reduce", "--set", "perturb.late=[{ranks: 1, by: 1e300 s}]"],
@@ -104,6 +108,13 @@ def test_bench_refuses(collsim, words: list[str], told: str):
     assert done.code == 2
     assert done.out == ""
     assert told in done.err
+
+
+def test_a_factor_beyond_all_sizes_leaves_the_first(collsim):
+    done = collsim("bench", "all_reduce", "-b", "1M", "-f", "1e308", "--table", "summary", "-q")
+    assert done.code == 0
+    assert "1 MiB" in done.out
+    assert "GiB" not in done.out
 
 
 @pytest.mark.parametrize(

@@ -436,6 +436,15 @@ def test_topologies_plot(collsim, scenario: Path, tmp_path: Path):
     assert (tmp_path / "b.svg").read_bytes().startswith(b"<?xml")
 
 
+def test_topologies_plot_draws_a_network_by_its_name(collsim, tmp_path: Path):
+    picture = tmp_path / "torus.svg"
+    assert collsim("topologies", "plot", "torus", "-N", 4, "-o", picture).code == 0
+    assert "4 × dgx-h100, torus" in picture.read_text()
+    # Without a number of nodes, as many as let a network be seen.
+    assert collsim("topologies", "plot", "leaf_spine", "-o", picture).code == 0
+    assert "8 × dgx-h100, leaf_spine" in picture.read_text()
+
+
 # -- 80 columns --------------------------------------------------------------------------------
 
 
