@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from validation.training.accuracy import compare_with_bounds, sample
-from validation.training.cross import errors_of, fit, leave_one_out
+from validation.training.cross import errors_of, fit, leave_one_out, ratios
 from validation.training.predict import cluster_of, compute_for, predict
 from validation.training.records import all_records
-from validation.training.response import PARAMETERS, measured_of
+from validation.training.response import PARAMETERS, Responses, measured_of
 
 SHIPPED = dict.fromkeys((p.name for p in PARAMETERS), 1.0)
 
@@ -42,24 +42,21 @@ def test_steps_of_five_sources_are_within_a_quarter(rows):
 
 
 def test_the_response_is_that_of_the_simulation(rows):
-    for row in rows:
-        assert row.answer(SHIPPED) == pytest.approx(row.predicted_s)
-        slower = row.answer({**SHIPPED, "run_slowdown": 1.1})
-        assert 1.0 <= slower / row.predicted_s <= 1.1
+    shipped = ratios(rows, SHIPPED)
+    slower = ratios(rows, {**SHIPPED, "run_slowdown": 1.1})
+    for row, one, other in zip(rows, shipped, slower, strict=True):
+        assert one == pytest.approx(row.ratio)
+        assert 1.0 <= other / one <= 1.1
 
 
 def test_a_fit_finds_a_factor_again(rows):
     # Were all machines 8 % slower in their kernels, the fit would say so.
+    times_s = Responses(rows).times_s({**SHIPPED, "run_slowdown": 1.08})
     slower = [
-        replace(
-            row,
-            record=replace(row.record, measured_s=row.answer({**SHIPPED, "run_slowdown": 1.08})),
-        )
-        for row in rows
+        replace(row, record=replace(row.record, measured_s=float(time_s)))
+        for row, time_s in zip(rows, times_s, strict=True)
     ]
-    factors = fit(slower)
-    errors = errors_of(row.answer(factors) / row.record.measured_s for row in slower)
-    assert errors.median < 0.02
+    assert errors_of(ratios(slower, fit(slower))).median < 0.02
 
 
 def test_a_source_left_out_is_predicted_by_the_others(rows):

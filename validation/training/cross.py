@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from validation.training.response import PARAMETERS, Measured
+from validation.training.response import PARAMETERS, Measured, Responses
 
-__all__ = ["Errors", "errors_of", "fit", "leave_one_out"]
+__all__ = ["Errors", "errors_of", "fit", "leave_one_out", "ratios"]
 
 _LARGEST = 0.5
 """A row that is further off (in the logarithm) counts no more."""
-_DRAWN = 0.01
+_DRAWN = 0.03
 """Weight of the given values beside the mean error."""
 
 
@@ -58,18 +58,24 @@ def fit(rows: Sequence[Measured]) -> dict[str, float]:
     high = np.array([p.high for p in PARAMETERS])
     given = np.array([p.given for p in PARAMETERS])
     measured = np.array([row.record.measured_s for row in rows])
+    responses = Responses(rows)
 
     def loss(x: np.ndarray) -> float:
         inside = np.clip(x, low, high)
         factors = {p.name: float(v) for p, v in zip(PARAMETERS, inside, strict=True)}
-        times = np.array([row.answer(factors) for row in rows])
-        off = np.minimum(np.abs(np.log(times / measured)), _LARGEST)
+        off = np.minimum(np.abs(np.log(responses.times_s(factors) / measured)), _LARGEST)
         drawn = np.mean(((inside - given) / (high - low)) ** 2)
         return float(weights @ off + _DRAWN * drawn)
 
-    found = minimize(loss, given, method="Powell", options={"maxiter": 3, "ftol": 1e-3})
+    found = minimize(loss, given, method="Powell", options={"maxiter": 6, "ftol": 1e-3})
     best = np.clip(found.x, low, high)
     return {p.name: float(v) for p, v in zip(PARAMETERS, best, strict=True)}
+
+
+def ratios(rows: Sequence[Measured], factors: Mapping[str, float]) -> list[float]:
+    """Return predicted over measured under other constants."""
+    times_s = Responses(rows).times_s(factors)
+    return [float(t) / row.record.measured_s for t, row in zip(times_s, rows, strict=True)]
 
 
 def leave_one_out(rows: Sequence[Measured]) -> Mapping[str, Errors]:
@@ -77,9 +83,5 @@ def leave_one_out(rows: Sequence[Measured]) -> Mapping[str, Errors]:
     out = {}
     for source in sorted({row.record.source for row in rows}):
         factors = fit([row for row in rows if row.record.source != source])
-        out[source] = errors_of(
-            row.answer(factors) / row.record.measured_s
-            for row in rows
-            if row.record.source == source
-        )
+        out[source] = errors_of(ratios([r for r in rows if r.record.source == source], factors))
     return out
