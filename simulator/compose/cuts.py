@@ -70,18 +70,18 @@ def unit_ports(fabric: Fabric, group: IntArray, unit: IntArray, *, relays: bool)
     node = fabric.node_of_gpu[group]
     out_Bps, in_Bps = np.zeros(int(unit.max()) + 1), np.zeros(int(unit.max()) + 1)
     members = np.split(np.argsort(unit, kind="stable"), np.cumsum(np.bincount(unit))[:-1])
-    locals_of = [tuple(fabric.local_of_gpu[group[who]].tolist()) for who in members]
+    locals_of = [fabric.local_of_gpu[group[who]].tobytes() for who in members]
     through_all = relays and len(set(locals_of)) > 1
     known: dict[tuple[object, ...], tuple[float, float]] = {}
     links_of = _Interiors(fabric)
     for k, who in enumerate(members):
-        nodes = np.unique(node[who])
-        if fabric.domain_of_node[nodes[0]] >= 0:
-            nodes = np.flatnonzero(fabric.domain_of_node == fabric.domain_of_node[nodes[0]])
+        domain = fabric.domain_of_node[node[who[0]]]
+        # A unit is a node or a domain.
+        nodes = node[who[:1]] if domain < 0 else np.flatnonzero(fabric.domain_of_node == domain)
         key = (
-            tuple(fabric.template_of_node[nodes].tolist()),
+            fabric.template_of_node[nodes].tobytes(),
             locals_of[k],
-            tuple((node[who] - nodes[0]).tolist()),
+            (node[who] - nodes[0]).tobytes(),
             links_of.cables_Bps(nodes),
         )
         if key not in known:
@@ -109,10 +109,10 @@ class _Interiors:
         inside = np.isin(self._fabric.node_of_nic[here], nodes)
         return np.asarray(self._fabric.nic_vertex[here][inside])
 
-    def cables_Bps(self, nodes: IntArray) -> tuple[float, ...]:
-        """Return the rates of the cables of the unit's NICs, out and in."""
+    def cables_Bps(self, nodes: IntArray) -> tuple[bytes, bytes]:
+        """Return the rates of the cables of the unit's NICs, out and in, to be compared."""
         nics = self._nics(nodes)
-        return (*self._out_Bps[nics].tolist(), *self._in_Bps[nics].tolist())
+        return self._out_Bps[nics].tobytes(), self._in_Bps[nics].tobytes()
 
     def flows(self, nodes: IntArray, gpus: IntArray, *, through_all: bool) -> tuple[float, float]:
         """Return the smallest cuts from some GPUs to the cables, and back."""

@@ -217,7 +217,7 @@ class Lowering:
         dst = np.concatenate([stage.dst for stage in stages]) if stages else empty
         channel = np.concatenate([stage.channel for stage in stages]) if stages else empty
         pair_key = src * slots + dst
-        pairs, pair_of_edge = np.unique(pair_key, return_inverse=True)
+        pairs, pair_of_edge = _numbered(pair_key)
         vertex = np.empty(slots, dtype=np.int64)
         vertex[: schedule.world_size] = self.fabric.gpu_vertex[group]
         for offset, switch in enumerate(schedule.virtual):
@@ -235,7 +235,7 @@ class Lowering:
                 start_s,
             )
         channels = schedule.n_channels
-        key, inverse = np.unique(pair_of_edge * channels + channel, return_inverse=True)
+        key, inverse = _numbered(pair_of_edge * channels + channel)
         pair = key // channels
         sharing = np.bincount(pair, minlength=len(pairs))
         cap = (costs.rate_Bps / np.maximum(sharing, 1))[pair]
@@ -415,6 +415,21 @@ class Lowering:
             latency_s=costs.latency_s[pair],
             max_rate_Bps=cap,
         )
+
+
+def _numbered(values: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the different values, ascending, and the number of each in them.
+
+    As np.unique does; but a stable sort is fast where values are ascending for long, as the
+    edges of schedules are.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    new = np.ones(len(values), dtype=bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    number = np.empty(len(values), dtype=np.int64)
+    number[order] = np.cumsum(new) - 1
+    return ordered[new], number
 
 
 def _no_cap(count: int) -> FloatArray:

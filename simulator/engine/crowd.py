@@ -59,7 +59,7 @@ class Crowd:
     of_sender: IntArray | None = None
     """Number of the (link, lane) of each entry, once asked for."""
     load: FloatArray | None = None
-    """Load of each entry's link, by what is asked alone over the capacity, once asked for."""
+    """Load of each link, by what is asked alone over the capacity, once asked for."""
     max_min_Bps: FloatArray | None = None
     """Rates of the connections with all on the wire, once asked for."""
 
@@ -90,8 +90,8 @@ class Crowd:
         link, weight = connections.link[entry], connections.weight[entry]
         alone_Bps = rate_Bps[rows]
         finite = np.where(np.isfinite(alone_Bps), alone_Bps, 0.0)
-        busy_s = np.zeros(len(rows))
-        np.add.at(busy_s, row_of_edge, size_bytes / alone_Bps[row_of_edge])
+        row_s = size_bytes / alone_Bps[row_of_edge]
+        busy_s = np.bincount(row_of_edge, row_s, len(rows)).astype(float)
         return cls(
             edges=edges,
             row_of_edge=row_of_edge,
@@ -134,8 +134,8 @@ class Crowd:
         return self.of_sender
 
     def _load(self, by_entry: FloatArray) -> FloatArray:
-        """Return the sums on each link, by entry."""
-        return np.bincount(self.link, by_entry, len(self.capacity_Bps)).astype(float)[self.link]
+        """Return the sums on each link."""
+        return np.bincount(self.link, by_entry, len(self.capacity_Bps)).astype(float)
 
     def _asked_load(self) -> FloatArray:
         if self.load is None:
@@ -152,7 +152,7 @@ class Crowd:
         if not self.binds:
             return self.alone_Bps[self.row_of_edge]
         if not exact:
-            return self._stretched(self._asked_load())
+            return self._stretched(np.maximum(self._asked_load(), 1.0)[self.link])
         if self.max_min_Bps is None:
             self.max_min_Bps = max_min_rates(
                 np.concatenate(([0], np.cumsum(self.counts))),
@@ -164,15 +164,17 @@ class Crowd:
         return self.max_min_Bps[self.row_of_edge]
 
     def _stretched(self, load: FloatArray) -> FloatArray:
-        """Return each edge's rate alone over the largest load (≥ 1) of its links."""
-        return (self.alone_Bps / self._largest(np.maximum(load, 1.0), 1.0))[self.row_of_edge]
+        """Return each edge's rate alone over the largest load of its entries, all ≥ 1."""
+        return (self.alone_Bps / self._largest(load, 1.0))[self.row_of_edge]
 
     def _largest(self, by_entry: FloatArray, otherwise: float) -> FloatArray:
         """Return the largest value over each connection's entries."""
+        heads = np.cumsum(self.counts) - self.counts
+        if len(heads) and self.counts.min() > 0:
+            return np.asarray(np.maximum.reduceat(by_entry, heads))
         result = np.full(len(self.counts), otherwise)
         routed = self.counts > 0
-        heads = (np.cumsum(self.counts) - self.counts)[routed]
-        result[routed] = np.maximum.reduceat(by_entry, heads)
+        result[routed] = np.maximum.reduceat(by_entry, heads[routed])
         return result
 
     def thinned(self, duty: FloatArray) -> FloatArray:
@@ -181,7 +183,7 @@ class Crowd:
         # Messages that a (slot, channel) sends in one step begin together and end apart.
         together = self._senders()
         more = np.bincount(together, self.asked - asked).astype(float)[together]
-        return self._stretched(self._load(asked) + _TOGETHER * more)
+        return self._stretched(np.maximum(self._load(asked)[self.link] + _TOGETHER * more, 1.0))
 
     def relaxed(self, repeat: Callable[[FloatArray, int], float]) -> FloatArray | None:
         """Return the duty of each connection when this step repeats for ever.
