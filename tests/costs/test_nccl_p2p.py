@@ -76,6 +76,30 @@ def test_large_messages_are_spread_over_more_channels() -> None:
     assert plan(0, many).n_channels == 1  # type: ignore[attr-defined]
 
 
+def test_since_2_28_a_channel_s_share_decides_about_ll() -> None:
+    # 4 ranks, 32 channels: 8 a pair.  128 KiB make two parts of 64 KiB of Simple: more than 16 KiB
+    # each.  Before, all that fits 16 KiB times the pair's 32 channels was LL, in parts of an
+    # eighth of LL's slot of 64 KiB.
+    many = P2pChannels(n_channels=32, per_peer=32)
+
+    def made(version: str, size: int) -> tuple[str, int]:
+        found = p2p_plan(
+            NcclVersion.parse(version),
+            size,
+            many,
+            n_ranks=4,
+            n_nodes=1,
+            remote=False,
+            all_nvlink=True,
+        )
+        return found.protocol, found.n_channels
+
+    assert made("2.28.9", 128 * KIB) == ("Simple", 2)
+    assert made("2.28.9", 16 * KIB) == ("LL", 1)
+    assert made("2.23.4", 128 * KIB) == ("LL", 8)
+    assert made("2.21.5", 128 * KIB) == ("LL", 2)
+
+
 def test_rounds_visit_each_peer_once_in_quadratic_order() -> None:
     assert [local for _, local in p2p_rounds(1, 16)] == [
         0, 1, 3, 6, 10, 15, 5, 12, 4, 13, 7, 2, 14, 11, 9, 8,
