@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 HELP = "Say whether a log is healthy; exit code 0 healthy, 3 suspicious, 4 sick, 2 bad input."
 
 MOST_CAUSES = 4
+KNOWN_RANKS = 128
+"""Beyond twice the largest machine behind the limits (`validation.alarms`) it is told."""
 CERTAIN = 0.8
 """A cause with this share of the weight is told without its rivals' tests."""
 
@@ -166,6 +168,10 @@ def _tell_check(check: Check, *, first: bool, alone: bool) -> None:
         _wrap(f"  {finding.name:<7} {finding.health.name.lower()}: ", finding.words)
     if not any(finding.name == ">=16M" for finding in check.findings):
         typer.echo("  no size of 16 MiB or more: bandwidth is not judged")
+    if check.rows[0].predicted.world_size > KNOWN_RANKS:
+        _wrap(
+            "  ", "The limits come from machines of at most 64 GPUs: here they may be too narrow."
+        )
     typer.echo(f"a healthy machine is bound by {check.binding or 'latency'} at the largest size")
 
 
