@@ -61,7 +61,8 @@ def _tree(call: Call, layout: Layout, *, up: bool, down: bool, root: int) -> Sch
     "tree",
     summary="reduce up and broadcast down a binary tree, pipelined by pieces",
     reference=_TREE,
-    formula="(2D+P−1)·(α + S/(P·B)), D depth, P pieces; an inner rank moves 2S per direction",
+    formula="(2D+P−1)·(α + 3S/(P·B)), D depth, P pieces; an inner rank sends S to its parent and "
+    "to each child, and receives as much",
 )
 def tree_all_reduce(call: Call, layout: Layout) -> Schedule:
     """Return 2D + P − 1 steps over a complete binary tree of nodes and of ranks inside."""
@@ -97,7 +98,8 @@ def tree_reduce(call: Call, layout: Layout) -> Schedule:
     "double_binary_tree",
     summary="NCCL's Tree: two complementary trees over nodes, chains inside nodes",
     reference=_DOUBLE,
-    formula="2(m−1 + log2 N)·α + S/B for large S; m ranks per node, N nodes",
+    formula="2(m−1 + log2 N)·α + 2S/B for large S (two nodes: S/B between them); m ranks per node, "
+    "N nodes",
 )
 def double_binary_tree(call: Call, layout: Layout) -> Schedule:
     """Return two trees with half of the data each.

@@ -60,6 +60,12 @@ class StageTerms:
     hops: tuple[HopTerms, ...]
     is_ring: bool
     """Every rank sends to one and receives from one on each channel, all around."""
+    busiest: int
+    """The link that works longest."""
+    busiest_bytes: float
+    """What the stage sends over it, on the wire."""
+    busiest_s: float
+    """How long that takes it: messages that share a link need at least so long."""
 
     @property
     def alpha_s(self) -> float:
@@ -75,6 +81,18 @@ class StageTerms:
             return _mean([(hop.wire_s, hop.count) for hop in self.hops])
         return max(self.hops, key=lambda hop: hop.step_s).wire_s
 
+    @property
+    def shared_s(self) -> float | None:
+        """Time of the stage where links are shared; None where messages alone take longer.
+
+        In a ring the latency of one message hides behind the others on the busiest link; elsewhere
+        a rank waits for all messages of a step, which share its links, and then for the latency.
+        """
+        lone_s = self.n_steps * (self.beta_s + self.alpha_s * self.is_ring)
+        if self.busiest_s <= 1.01 * lone_s:
+            return None
+        return self.busiest_s + (0.0 if self.is_ring else self.n_steps * self.alpha_s)
+
 
 def _mean(parts: list[tuple[float, int]]) -> float:
     return sum(value * count for value, count in parts) / sum(count for _, count in parts)
@@ -87,11 +105,16 @@ def stage_terms(cluster: Cluster, collective: Collective) -> list[StageTerms]:
     slowest = np.minimum.reduceat(per_link, connections.indptr[:-1])
     rate = np.minimum(connections.max_rate_Bps, slowest)
     kind = cluster.lowering.path_kinds(connections.link, connections.indptr)
-    return [_terms(stage, collective, rate, kind) for stage in collective.stages]
+    capacity_Bps = np.asarray(cluster.fabric.capacity_Bps)
+    return [_terms(stage, collective, rate, kind, capacity_Bps) for stage in collective.stages]
 
 
 def _terms(
-    stage: StageTraffic, collective: Collective, rate: NDArray[np.float64], kind: IntArray
+    stage: StageTraffic,
+    collective: Collective,
+    rate: NDArray[np.float64],
+    kind: IntArray,
+    capacity_Bps: NDArray[np.float64],
 ) -> StageTerms:
     connections = collective.connections
     mean = stage.edge_bytes / np.maximum(stage.edge_messages, 1)
@@ -117,7 +140,19 @@ def _terms(
     around = connections.dst[stage.connection] * (int(stage.channel.max()) + 1) + stage.channel
     is_ring = stage.n_steps > 1 and bool(np.array_equal(np.sort(lanes), np.sort(around)))
     is_ring = is_ring and len(np.unique(lanes)) == len(lanes)
-    return StageTerms(name=stage.name, n_steps=stage.n_steps, hops=tuple(hops), is_ring=is_ring)
+    carried = np.bincount(stage.connection, stage.edge_bytes, minlength=len(connections.src))
+    on_link = np.repeat(carried, np.diff(connections.indptr)) * connections.weight
+    load = np.bincount(connections.link, on_link, minlength=len(capacity_Bps))
+    busiest = int(np.argmax(load / capacity_Bps))
+    return StageTerms(
+        name=stage.name,
+        n_steps=stage.n_steps,
+        hops=tuple(hops),
+        is_ring=is_ring,
+        busiest=busiest,
+        busiest_bytes=float(load[busiest]),
+        busiest_s=float(load[busiest] / capacity_Bps[busiest]),
+    )
 
 
 def explain_call(
@@ -160,10 +195,13 @@ def explain_call(
     ]
     if algorithm == "auto" or protocol == "auto":
         picked = cluster.picked(call, group) if algorithm == "auto" else None
-        chooser = _chooser(cluster, choice, timed)
+        chooser = (
+            "" if algorithm != "auto" and len(timed) == 1 else _chooser(cluster, choice, timed)
+        )
         if picked is not None:
             chooser = f"{cluster.profile.name}'s rules: {picked.reason}"
-        lines.append(f"  chosen by {chooser}")
+        if chooser:
+            lines.append(f"  chosen by {chooser}")
     if len(timed) > 1:
         lines.append("  what the profile allows, each alone at the folded level:")
         lines += [
@@ -254,8 +292,20 @@ def _stage_lines(
                 f"their mean, {format_time(step_s)}"
             )
         yield f"  {term.n_steps} × {format_time(step_s)} = {format_time(term.n_steps * step_s)}"
-        alpha_s += term.n_steps * term.alpha_s
-        beta_s += term.n_steps * term.beta_s
+        stage_alpha_s = term.n_steps * term.alpha_s
+        stage_beta_s = term.n_steps * term.beta_s
+        if term.shared_s is not None:
+            capacity_Bps = float(cluster.fabric.capacity_Bps[term.busiest])
+            yield (
+                f"  messages share links: {cluster.fabric.link_name(term.busiest)} carries "
+                f"{format_size(term.busiest_bytes)} at {format_rate(capacity_Bps)} in "
+                f"{format_time(term.busiest_s)},"
+            )
+            yield f"  so the stage takes {format_time(term.shared_s)}"
+            stage_beta_s = term.busiest_s
+            stage_alpha_s = term.shared_s - term.busiest_s
+        alpha_s += stage_alpha_s
+        beta_s += stage_beta_s
     yield ""
     total_s = collective.launch_s + alpha_s + beta_s
     yield (

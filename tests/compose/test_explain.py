@@ -1,0 +1,52 @@
+"""The explanation of a call: what its parts add up to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulator.collectives.call import Call
+from simulator.compose.choose import lone_time_s
+from simulator.compose.cluster import Choice
+from simulator.compose.explain import stage_terms
+from tests.compose.clusters import cluster
+
+
+def summed_and_simulated(op: str, algorithm: str) -> tuple[float, float]:
+    made = cluster("4 x 1 of dgx-h100")
+    group = np.arange(4)
+    call = Call(collective=op, world_size=4, size_bytes=2**26, element_bytes=4)
+    choice = Choice(algorithm=algorithm, protocol="Simple", n_channels=1)
+    collective = made.collective(call, group, choice)
+    stages = stage_terms(made, collective)
+    alone = [stage.n_steps * (stage.alpha_s + stage.beta_s) for stage in stages]
+    shared = [stage.shared_s for stage in stages]
+    parts = [one if many is None else many for one, many in zip(alone, shared, strict=True)]
+    return collective.launch_s + sum(parts), lone_time_s(made, call, group, choice)
+
+
+@pytest.mark.parametrize(
+    ("op", "algorithm"),
+    [
+        ("all_reduce", "ring"),
+        ("all_reduce", "halving_doubling"),
+        ("all_reduce", "naive"),
+        ("all_to_all", "direct"),
+        ("all_to_all", "pairwise"),
+        ("all_gather", "bruck"),
+        ("broadcast", "binomial"),
+    ],
+)
+def test_the_parts_of_an_explanation_add_up_to_the_simulated_time(op: str, algorithm: str):
+    # One GPU and one NIC a node: the messages of a step share nothing but their rank's NIC.
+    summed_s, simulated_s = summed_and_simulated(op, algorithm)
+    assert summed_s == pytest.approx(simulated_s, rel=0.01)
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "double_binary_tree"])
+def test_trees_share_the_links_of_their_inner_ranks(algorithm: str):
+    # Rank 1 of the tree 0 → (1, 2), 1 → 3 receives S from above and from below; in two trees
+    # every rank does: the NIC needs 2 S / B, two and more times what a lone message suggests.
+    summed_s, simulated_s = summed_and_simulated("all_reduce", algorithm)
+    assert summed_s > 2 * 2**26 / 50e9
+    assert summed_s == pytest.approx(simulated_s, rel=0.25)
