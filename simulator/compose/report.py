@@ -92,7 +92,7 @@ def link_busy_s(cluster: Cluster, collective: Collective) -> NDArray[np.float64]
     return np.asarray(wire / cluster.fabric.capacity_Bps)
 
 
-def step_summary(outcome: Outcome, planned: Planned) -> StepSummary:
+def step_summary(outcome: Outcome) -> StepSummary:
     """Return a whole run of programs in five numbers."""
     n = len(outcome.rank_end_s)
     compute = np.zeros(n)
@@ -102,10 +102,9 @@ def step_summary(outcome: Outcome, planned: Planned) -> StepSummary:
             compute[item.rank] += item.end_s - item.start_s
         elif item.kind == "collective":
             spans[item.rank].append((item.start_s, item.end_s))
-    by_name = {made.name: made for made in planned.collectives()}
     sent = np.zeros(n)
     for record in outcome.collectives:
-        made = by_name[record.name]
+        made = record.collective
         connections = made.connections
         payload = np.zeros(made.n_slots)
         for stage in made.stages:
@@ -262,13 +261,16 @@ def _sends(record: MessageRecord, node: NDArray[np.int64]) -> list[TraceEvent]:
     ]
 
 
-def link_events(cluster: Cluster, outcome: Outcome, planned: Planned) -> tuple[LinkEvent, ...]:
+def link_events(cluster: Cluster, outcome: Outcome) -> tuple[LinkEvent, ...]:
     """Return every message on every link of its route; empty where there would be too many."""
     fabric = cluster.fabric
-    by_name = {made.name: made for made in planned.collectives()}
+    called = {
+        (call.communicator, call.index, call.name): call.collective for call in outcome.collectives
+    }
     events: list[LinkEvent] = []
     for record in outcome.messages:
-        connections = by_name[record.collective].connections
+        key = (record.communicator, record.index, record.collective)
+        connections = called[key].connections
         for index, connection in enumerate(record.connection):
             first, last = connections.indptr[connection], connections.indptr[connection + 1]
             events += [

@@ -176,13 +176,9 @@ class _Runner:
         """
         planned = plan_jobs(self.cluster, self.resolved)
         done = self._simulate(planned, record=self.record)
-        made = {
-            (collective.name, collective.group.tobytes()): collective
-            for collective in planned.collectives()
-        }
         families: dict[tuple[str, str, int, int], list[CollectiveRecord]] = {}
         for found in done.outcome.collectives:
-            call, group, _ = planned.calls[id(made[found.name, found.group.tobytes()])]
+            call, group, _ = planned.calls[id(found.collective)]
             job = found.communicator.split(":")[0] if ":" in found.communicator else ""
             family = _NUMBER_AT_END.sub("", found.name)
             key = (job, family, call.size_bytes, len(group))
@@ -190,7 +186,7 @@ class _Runner:
         rows: list[Row] = []
         for (job, family, _, _), records in families.items():
             longest = max(records, key=_duration_s)
-            lowered = made[longest.name, longest.group.tobytes()]
+            lowered = longest.collective
             call, group, choice = planned.calls[id(lowered)]
             row = self._row(call, group, choice, longest, lowered)
             label = f"{job}: {family}" if job else family
@@ -199,7 +195,7 @@ class _Runner:
         title = f"{self.resolved.kind} on {self._where(np.arange(self.cluster.n_gpus))}"
         return replace(
             self._result(title, rows, done, warnings=list(done.outcome.warnings), notes=[]),
-            steps=(step_summary(done.outcome, planned),),
+            steps=(step_summary(done.outcome),),
         )
 
     # -- the engine ---------------------------------------------------------------------------
@@ -404,7 +400,7 @@ class _Runner:
             links=link_loads(self.cluster, last.outcome),
             ranks=rank_times(self.cluster, last.outcome),
             trace=rank_events(self.cluster, last.outcome, last.planned) if self.record else (),
-            link_trace=link_events(self.cluster, last.outcome, last.planned) if self.record else (),
+            link_trace=link_events(self.cluster, last.outcome) if self.record else (),
             vertices=vertices(self.cluster),
             devices=devices(self.cluster),
             warnings=(*self.cluster.warnings, *warnings),

@@ -392,6 +392,7 @@ class Call:
             end_s=_compact(self.end_s),
             transfer_s=_compact(np.minimum(self._transfer_s, self.end_s - self.call_s)),
             stage_end_s=tuple((name, min(at_s, last_s)) for name, at_s in self._stage_end_s),
+            collective=self._given,
         )
         self._table, self._times = None, None
         run.call_done(self, record, messages)

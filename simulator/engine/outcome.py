@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.engine.traffic import Collective
+
 __all__ = ["CollectiveRecord", "Interval", "MessageRecord", "Outcome"]
 
 FloatArray = NDArray[np.float64]
@@ -31,6 +33,8 @@ class CollectiveRecord:
     """Time in which the rank had a send on the wire, shape (ranks,)."""
     stage_end_s: tuple[tuple[str, float], ...]
     """Name of each stage, and when the last of its messages arrived."""
+    collective: Collective
+    """What was called, as the program gave it; names need not tell calls apart."""
 
     @property
     def wait_s(self) -> FloatArray:

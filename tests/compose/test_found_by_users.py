@@ -66,3 +66,39 @@ def test_an_unknown_link_names_its_key() -> None:
     text = HEAD + "}\nperturb: {links: [{link: nosuch, factor: 0.5}]}"
     with pytest.raises(TopologyError, match=r"perturb\.links\[0\]\.link"):
         run_resolved(loads(text).variants[0])
+
+
+CALLS_OF_ONE_NAME = """
+schema_version: 1
+node: dgx-h100
+programs:
+- do:
+  - {collective: {op: all_reduce, sizes: 64 MiB, algorithm: ring, protocol: Simple}}
+  - {collective: {op: all_reduce, sizes: 1 GiB, algorithm: ring, protocol: Simple}}
+"""
+
+JOBS_OF_ONE_NAME = """
+schema_version: 1
+node: dgx-h100
+jobs:
+- {name: all, collective: {op: all_reduce, sizes: 64 MiB, algorithm: ring, protocol: Simple}}
+- {name: half, ranks: 0-7:2,
+   collective: {op: all_reduce, sizes: 32 MiB, algorithm: ring, protocol: Simple}}
+"""
+
+
+@pytest.mark.parametrize("record", [False, True])
+def test_calls_of_one_name_and_other_sizes_are_told_apart(record: bool):
+    result = run_resolved(loads(CALLS_OF_ONE_NAME).variants[0], record=record)
+    small, large = sorted(result.rows, key=lambda row: row.size_bytes)
+    assert (small.size_bytes, large.size_bytes) == (2**26, 2**30)
+    assert small.time_s < large.time_s / 8
+    # A ring sends 2 (n − 1) / n of each buffer.
+    assert result.steps[0].sent_bytes == pytest.approx(1.75 * (2**26 + 2**30))
+
+
+@pytest.mark.parametrize("record", [False, True])
+def test_jobs_whose_calls_have_one_name_are_told_apart(record: bool):
+    result = run_resolved(loads(JOBS_OF_ONE_NAME).variants[0], record=record)
+    assert [(row.world_size, row.size_bytes) for row in result.rows] == [(8, 2**26), (4, 2**25)]
+    assert result.steps[0].sent_bytes == pytest.approx(1.75 * 2**26 + 1.5 * 2**25)
