@@ -123,7 +123,7 @@ def document(rows: Sequence[Measured], failed: Sequence[str]) -> str:
         "other sources, which never saw this one. There is no constant per row or per model.",
         "*Network*: rows with more than 15 % of the step in communication that nothing hides.",
         "",
-        "What is not fitted (tiles, alignment, attention, power classes) is from published kernels,",
+        "What is not fitted (tiles, alignment, attention, power classes) is of published kernels,",
         "but was settled with all sources in sight; so *left out* is no blind test. Rows of",
         "containers of one recipe differ by up to 1.7 in speed (Megatron-Bridge): no constants of",
         "hardware can follow that.",
