@@ -6,6 +6,7 @@ import pytest
 
 from simulator.compute import ComputeModel
 from simulator.compute.attention import scored_pairs
+from simulator.models import Slice, get_model
 from simulator.models.kernels import Attention, Gemm, MemoryBound
 from tests.compute.gpus import A100, ALONE, H100
 
@@ -126,3 +127,15 @@ def test_at_8k_flash_attention_is_about_three_times_as_fast_as_standard():
     }
     assert 2.0 < unfused / fused["flash1"] < 4.5
     assert unfused / fused["flash2"] > 1.5 * unfused / fused["flash1"]
+
+
+def test_at_8k_flash_attention_takes_about_three_quarters_of_the_memory_away():
+    # GPT-3 1.3B, one sequence of 8,192: 16 bytes a parameter for weights, gradients and Adam, and
+    # the activations of all layers; standard attention keeps its probabilities, 2 a·s² bytes each.
+    model = get_model("gpt3-1.3b")
+    total = {}
+    for kind in ("standard", "flash"):
+        part = Slice(micro_batch=1, seq=8192, attention=kind, compiled=True)
+        kept = sum(layer.activations(part).kept_bytes for layer in model.layers)
+        total[kind] = kept + 16.0 * model.n_parameters
+    assert 1 - total["flash"] / total["standard"] == pytest.approx(0.75, abs=0.08)
