@@ -241,8 +241,14 @@ def write_files(result: RunResult, files: Files) -> None:
         writer.write_json(result, files.json)
         written.append(files.json)
     if files.markdown is not None:
-        varied = len({row.variant for row in result.rows}) > 1
-        shown = comparison_table(result.rows) if varied else summary_table(result)
+        if result.training:
+            from simulator.results.training_tables import comparison_table as of_steps
+
+            shown = of_steps(result.training)
+        elif len({row.variant for row in result.rows}) > 1:
+            shown = comparison_table(result.rows)
+        else:
+            shown = summary_table(result)
         writer.write_markdown(result, shown, files.markdown)
         written.append(files.markdown)
     if files.trace is not None:

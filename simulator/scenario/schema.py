@@ -208,7 +208,9 @@ class SlowRanks:
     """Ranks whose GPU computes slowly."""
 
     ranks: tuple[int, ...] = option("ranks", doc="Which ranks.")
-    factor: float = option("fraction", doc="Computes take so many times longer.", minimum=1)
+    factor: float = option(
+        "fraction", doc="Computes take so many times longer.", minimum=1, maximum=1e6
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,10 @@ from simulator.training.strategy import AXES, Strategy
 
 __all__ = ["check_strategy", "notes_of", "problems_of"]
 
+MOST_BLOCKS = 5_000
+"""Blocks of a model, and passes through blocks in a step, that are simulated in reasonable time."""
+MOST_PASSES = 500_000
+
 COMPUTE_TYPES = ("float32", "tf32", "half", "bfloat16", "f8e4m3", "f4e2m1")
 
 
@@ -46,6 +50,7 @@ def problems_of(
     found = _counts(strategy)
     if found:
         return found
+    found += _amount(model, strategy)
     found += _world(strategy, world_size)
     found += _tensor(model, strategy)
     found += _context(model, strategy)
@@ -62,6 +67,8 @@ def notes_of(model: Model, strategy: Strategy, gpus_per_node: int | None = None)
     notes = []
     if strategy.routed_nodes is not None and gpus_per_node is None:
         notes.append("routed_nodes has no effect: the size of a node is not known")
+    if strategy.seq is not None and model.unit != "tokens":
+        notes.append(f"seq has no effect: {model.name} works on {model.unit}")
     if strategy.sequence_parallel and strategy.tensor == 1:
         notes.append("sequence_parallel has no effect with tensor 1")
     if model.kv_heads and model.kv_heads < strategy.tensor:
@@ -128,6 +135,20 @@ def _counts(strategy: Strategy) -> list[Problem]:
     return found
 
 
+def _amount(model: Model, strategy: Strategy) -> list[Problem]:
+    blocks = model.blocks
+    if blocks > MOST_BLOCKS:
+        message = f"{blocks} blocks are too many to simulate"
+        return [_problem("model_set.layers", message, f"at most {MOST_BLOCKS}")]
+    passes = blocks * strategy.micro_batches
+    if passes > MOST_PASSES:
+        message = (
+            f"{strategy.micro_batches} passes through {blocks} blocks are too many to simulate"
+        )
+        return [_problem("micro_batches", message, f"at most {MOST_PASSES // blocks}")]
+    return []
+
+
 def _world(strategy: Strategy, world_size: int) -> list[Problem]:
     if strategy.world_size == world_size:
         return []
@@ -186,7 +207,12 @@ def _context(model: Model, strategy: Strategy) -> list[Problem]:
         message = f"a sequence of {seq} does not divide into {pieces} pieces"
         found.append(
             _problem(
-                "seq", message, _near((seq // pieces * pieces, -(-seq // pieces) * pieces), seq)
+                "seq",
+                message,
+                _near(
+                    (max(1, seq // pieces) * pieces, -(-seq // pieces) * pieces),
+                    seq,
+                ),
             )
         )
     if strategy.context_kind == "ulysses":

@@ -154,3 +154,19 @@ def test_notes_say_what_is_odd_but_runs() -> None:
     assert any("sequence_parallel has no effect" in note for note in notes)
     assert any("7 on the first" in note for note in notes)
     assert any("idle" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "key"),
+    [(Strategy(micro_batches=10**6), "micro_batches"), (Strategy(seq=8, context=8), "seq")],
+)
+def test_what_is_allowed_can_be_taken(strategy: Strategy, key: str) -> None:
+    # 500,000 passes over 12 blocks; a causal ring of 8 cuts a sequence in 16, and 0 is no length.
+    allowed = {"micro_batches": "at most 41666", "seq": "16"}
+    own = [line for line in refused("gpt2-small", strategy, None) if f"training.{key}:" in line]
+    assert own[0].split(" | ")[1] == allowed[key]
+
+
+def test_a_length_for_images_is_no_secret() -> None:
+    assert any("seq" in n for n in notes_of(get_model("resnet-50"), Strategy(seq=7)))
+    assert not notes_of(get_model("resnet-50"), Strategy())

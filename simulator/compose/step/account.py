@@ -161,7 +161,8 @@ def _account(
         busy_s=dict(busy),
         exposed_s={key: value for key, value in exposed.items() if value > 0.0},
         waiting_s={key: value for key, value in waiting.items() if value > 0.0},
-        idle_s=max(0.0, timeline.outcome.end_s - told),
+        # Less than rounding leaves of a sum is none.
+        idle_s=rest if (rest := timeline.outcome.end_s - told) > 1e-9 * told else 0.0,
         traffic_s=dict(traffic),
     )
 

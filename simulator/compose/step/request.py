@@ -13,7 +13,7 @@ from simulator.models import Model, from_dims, get_model
 from simulator.scenario.training import TrainingSpec
 from simulator.training.strategy import DataParallel, Kind, Precision, Strategy
 
-__all__ = ["model_of", "precision_of", "strategy_of"]
+__all__ = ["model_of", "precision_of", "precision_word", "strategy_of"]
 
 _COMPUTE = {
     "bf16": "bfloat16",
@@ -47,16 +47,24 @@ def model_of(spec: TrainingSpec) -> Model:
         key = "training.model_set"
         return get_model(spec.model, **sizes) if sizes else found
     except CollsimError as error:
-        raise ScenarioError([replace(p, key=key) for p in error.problems]) from None
+        inside = key == "training.model_set"
+        raise ScenarioError(
+            [replace(p, key=f"{key}.{p.key}" if inside and p.key else key) for p in error.problems]
+        ) from None
 
 
 def _typed(text: str) -> int | float | bool | str:
-    for convert in (parse_count, parse_flag, float):
+    for convert in (parse_count, parse_flag, int, float):
         try:
             return convert(text)
         except (ValueError, CollsimError):
             continue
     return text
+
+
+def precision_word(compute: str) -> str:
+    """Return the word of a scenario for a type of matrix products."""
+    return next((word for word, name in _COMPUTE.items() if name == compute), compute)
 
 
 def precision_of(
@@ -224,12 +232,13 @@ def _micro_batches(spec: TrainingSpec, data: int) -> int:
         )
     if spec.global_batch % each:
         low = spec.global_batch // each * each
+        near = f"{low} or {low + each}" if low else f"{each}"
         raise ScenarioError(
             Problem(
                 key="training.global_batch",
                 message=f"{spec.global_batch} sequences do not divide over micro_batch "
                 f"{spec.micro_batch} x data {data}",
-                allowed=f"a multiple of {each}, such as {low or each} or {low + each}",
+                allowed=f"a multiple of {each}, such as {near}",
             )
         )
     return spec.global_batch // each

@@ -15,11 +15,13 @@ from simulator.compose.step.account import Account, accounts, critical_path, lat
 from simulator.compose.step.classes import Classes, fold_ranks, keep_ranks
 from simulator.compose.step.host import host_of
 from simulator.compose.step.prices import Pricer
+from simulator.compose.step.request import precision_word
 from simulator.compose.step.timeline import Timeline, call_of, run_exact, run_folded
 from simulator.compute.gpu import DTYPES
 from simulator.compute.model import ComputeModel, compute_model
 from simulator.models.model import Model
 from simulator.results.training import CallTimes, RankAccount, TrainingStep
+from simulator.scenario.training import PRECISIONS
 from simulator.training.plan import Call, StepPlan, Transfer
 from simulator.training.strategy import Strategy
 
@@ -58,6 +60,22 @@ def compute_of(cluster: Cluster, strategy: Strategy) -> ComputeModel:
             )
         )
     key = DTYPES[strategy.precision.compute][0] if strategy.precision.compute in DTYPES else ""
+    for model in models:
+        if key and key not in model.gpu.peak_flops:
+            has = {
+                precision_word(name)
+                for name, (peak, _) in DTYPES.items()
+                if peak in model.gpu.peak_flops
+            }
+            words = [word for word in PRECISIONS if word in has]
+            raise ScenarioError(
+                Problem(
+                    key="training.precision",
+                    message=f"{model.gpu.name} has no products of "
+                    f"{precision_word(strategy.precision.compute)}",
+                    allowed=", ".join(words),
+                )
+            )
     return min(models, key=lambda m: (m.gpu.peak_flops.get(key, 0.0), m.memory_Bps))
 
 
@@ -117,8 +135,23 @@ def simulate_step(
         exact=exact,
         touched=touched,
     )
+    _refuse_idle_hang(hang or {})
     step = _result(cluster, model, strategy, compute, plan, timeline, folded=not exact)
     return SimulatedStep(step=step, timeline=timeline, plan=plan)
+
+
+def _refuse_idle_hang(hang: Mapping[int, float]) -> None:
+    """Refuse ranks that left a step which ended all the same: it is shorter than a whole one."""
+    left = [rank for rank, share in hang.items() if share < 1]
+    if left:
+        raise ScenarioError(
+            Problem(
+                key="perturb.hang",
+                message=f"nobody waits for rank {', '.join(map(str, left[:8]))}"
+                + (" …" if len(left) > 8 else ""),
+                allowed="fewer ranks, or a smaller share `after`",
+            )
+        )
 
 
 def plan_of(cluster: Cluster, model: Model, strategy: Strategy, compute: ComputeModel) -> StepPlan:

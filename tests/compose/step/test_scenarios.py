@@ -166,6 +166,9 @@ def test_days_with_failures() -> None:
         ({"model": "gpt2-small", "micro_batch": 0}, "too small"),
         ({"model": "gpt2-small", "model_set": {"layres": 2}}, "layers"),
         ({"model": "gpt2-small", "tensr": 2}, "Did you mean 'tensor'"),
+        ({"model": "gpt2-small", "model_set": {"layers": 0}}, "training.model_set.layers"),
+        ({"model": "custom", "model_set": {"layers": 2}}, "training.model_set.hidden: is missing"),
+        ({"model": "gpt2-small", "global_batch": 7}, "such as 8."),
         ({"model": "nowhere/config.json"}, "nowhere/config.json"),
         (
             {
@@ -186,7 +189,7 @@ def test_bad_input_says_what_would_be_valid(training: dict[str, object], words: 
 
 
 def test_fp4_on_a_gpu_without_it_is_refused() -> None:
-    with pytest.raises(CollsimError, match="f4e2m1"):
+    with pytest.raises(CollsimError, match="no products of fp4"):
         simulator.run(node="dgx-h100", training={"model": "gpt2-small", "precision": "fp4"})
 
 
@@ -197,4 +200,24 @@ def test_a_fault_that_begins_later_is_refused() -> None:
             nodes=2,
             training={"model": "gpt2-small"},
             perturb={"links": [{"link": "node1.nic3*", "factor": 0.5, "at": "1 ms"}]},
+        )
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("fp8", "fp16, fp32"), ("bf16", "fp16, fp32")])
+def test_types_that_a_gpu_lacks_are_told_in_the_words_of_a_scenario(
+    precision: str, allowed: str
+) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        simulator.run(node="dgx-1-v100", training={"model": "gpt2-small", "precision": precision})
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.allowed) == ("training.precision", allowed)
+
+
+def test_ranks_that_nobody_waits_for_give_no_step() -> None:
+    # All ranks leave half way: what is left of the step is no step's time.
+    with pytest.raises(ScenarioError, match="nobody waits"):
+        simulator.run(
+            node="dgx-h100",
+            training={"model": "gpt2-small"},
+            perturb={"hang": [{"ranks": "0-7"}]},
         )
