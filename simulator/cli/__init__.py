@@ -6,6 +6,7 @@ fast.
 
 from __future__ import annotations
 
+import errno
 import sys
 
 __all__ = ["main"]
@@ -67,3 +68,8 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        sys.stderr.write(f"standard output: cannot write: {error.strerror}\n")
+        sys.exit(2)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -372,3 +374,17 @@ def test_calls_that_do_not_match_are_told_apart(collsim, tmp_path: Path):
     assert (done.code, done.out) == (1, "")
     assert "3" in done.err
     assert "size" in done.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_behind_standard_output():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "simulator.cli", "list", "barrier"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "standard output: cannot write: No space left on device\n"
