@@ -19,7 +19,14 @@ def test_every_fabric_and_section_is_on_the_page():
     text = markdown()
     for kind in plugins.fabric_kinds():
         assert f"### `kind: {kind}`" in text
-    for key in ("collective", "perturb.links", "generator.zero", "jobs", "topology.templates"):
+    for key in (
+        "collective",
+        "perturb.links",
+        "training",
+        "reliability",
+        "jobs",
+        "topology.templates",
+    ):
         assert f"## `{key}`" in text
 
 

@@ -162,7 +162,7 @@ def test_notes_say_what_is_odd_but_runs() -> None:
 )
 def test_what_is_allowed_can_be_taken(strategy: Strategy, key: str) -> None:
     # 500,000 passes over 12 blocks; a causal ring of 8 cuts a sequence in 16, and 0 is no length.
-    allowed = {"micro_batches": "at most 41666", "seq": "16"}
+    allowed = {"micro_batches": "allowed: at most 41666.", "seq": "allowed: 16."}
     own = [line for line in refused("gpt2-small", strategy, None) if f"training.{key}:" in line]
     assert own[0].split(" | ")[1] == allowed[key]
 
