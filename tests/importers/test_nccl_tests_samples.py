@@ -45,7 +45,10 @@ WHOLE = {
 
 
 def test_every_sample_has_an_expectation():
-    files = {path.name for path in DATA.iterdir() if path.is_file()} - {"SOURCES.md", "nccl_debug_2.4.log"}
+    files = {path.name for path in DATA.iterdir() if path.is_file()} - {
+        "SOURCES.md",
+        "nccl_debug_2.4.log",
+    }
     others = {"derived_two_tests_concatenated.log", "odd_ray_and_mpirun_double_prefix.log"}
     assert files == set(WHOLE) | others
 
