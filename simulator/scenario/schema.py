@@ -276,7 +276,7 @@ class PerturbSpec:
     compute_slowdown: float = option(
         "fraction",
         1.0,
-        doc="Computation takes this many times longer while its GPU communicates.",
+        doc="Computation takes this many times longer while its GPU communicates in the same job.",
         minimum=1,
     )
 
