@@ -269,7 +269,10 @@ class PerturbSpec:
         NestedList(HungRanks), doc="Ranks that leave a training step early."
     )
     skew_s: float = option(
-        "time", 0.0, doc="Each rank starts late by a seeded uniform time up to this."
+        "time",
+        0.0,
+        doc="Each rank begins each call late by a seeded uniform time up to this, which counts as "
+        "waiting.",
     )
     jitter: Jitter = shaped(Nested(Jitter), doc="Random variation of messages.")
     links: tuple[LinkFault, ...] = shaped(NestedList(LinkFault), doc="Slow and failing links.")
