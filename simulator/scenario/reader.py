@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -128,7 +129,7 @@ class Reader:
     """Index taken from each swept list, by dotted key."""
     open: tuple[str, int] | None = None
     """First swept list without a choice, and its length."""
-    labels: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, Node] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     origins: dict[str, str] = field(default_factory=dict)
@@ -198,8 +199,24 @@ class Reader:
             self.open = self.open or (path, len(node.items))
             return node.items[0]
         item = node.items[self.choices[path]]
-        self.labels[path] = label_of(item)
+        self.chosen[path] = item
         return item
+
+    def labels(self) -> list[tuple[str, str]]:
+        """Return each swept key with a short text for its value.
+
+        A key swept inside a swept section has a label of its own, and none in the section's.
+        """
+        found: list[tuple[str, str]] = []
+        for path, item in self.chosen.items():
+            inside = f"{path}."
+            below = {
+                other.removeprefix(inside).split(".")[0].split("[")[0]
+                for other in self.chosen
+                if other.startswith(inside)
+            }
+            found.append((path, label_of(item, below)))
+        return found
 
     def note(self, path: str, place: Place) -> None:
         """Record where a key was written."""
@@ -382,14 +399,16 @@ def _split(node: Node | None) -> Node | None:
     return node
 
 
-def label_of(node: Node) -> str:
+def label_of(node: Node, skip: Collection[str] = ()) -> str:
     """Return a short text for a swept value.
 
-    Sections show their scalars: ``kind=fat_tree k=8``.
+    Sections show their scalars: ``kind=fat_tree k=8``, but for the keys in *skip*.
     """
     if isinstance(node, Scalar):
         return node.text
     if isinstance(node, Sequence):
         return " ".join(label_of(item) for item in node.items)
-    text = " ".join(f"{key}={label_of(item)}" for key, item in node.items.items())
+    text = " ".join(
+        f"{key}={label_of(item)}" for key, item in node.items.items() if key not in skip
+    )
     return text if len(text) <= _SHOWN_LABEL else text[: _SHOWN_LABEL - 1] + "…"

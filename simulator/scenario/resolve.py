@@ -180,7 +180,7 @@ class _Reading:
         if read is not None:
             read = resolve(reader, read, tree)
         labels = [("patch", patch)] if patch is not None else []
-        labels += list(reader.labels.items())
+        labels += reader.labels()
         text = ", ".join(f"{key} {value}" for key, value in labels)
         for problem in reader.problems:
             self.problems.setdefault(problem, text)

@@ -92,7 +92,7 @@ def test_an_open_sweep_is_reported_and_decided_by_choices():
     assert found.count == 4
     reader = Reader(choices={"count": 2})
     assert reader.section(Whole, parse_text(text, "f"), "").count == 6
-    assert reader.labels == {"count": "6"}
+    assert dict(reader.labels()) == {"count": "6"}
     assert reader.open is None
 
 

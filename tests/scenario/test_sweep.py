@@ -37,6 +37,15 @@ def test_product_in_the_order_of_the_schema_first_key_slowest():
     ]
 
 
+def test_a_list_inside_a_listed_section_is_labelled_once():
+    text = "fabric: [torus, {kind: fat_tree, radix: 16, oversubscription: [1, 2]}]\n"
+    assert values(text, "fabric", "fabric.oversubscription") == [
+        ("torus", None),
+        ("kind=fat_tree radix=16", "1"),
+        ("kind=fat_tree radix=16", "2"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "key", "expected"),
     [
