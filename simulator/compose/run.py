@@ -394,6 +394,14 @@ class _Runner:
     ) -> RunResult:
         from simulator.scenario.dump import to_mapping
 
+        records = last.outcome.collectives
+        folded = sum(record.level == "folded" for record in records)
+        if self.record and folded:
+            warnings = [
+                *warnings,
+                f"messages of {folded} of {len(records)} calls are not in traces and step plots: "
+                "they were simulated at the folded level (engine.level: steps records all)",
+            ]
         return RunResult(
             title=title,
             rows=tuple(rows),

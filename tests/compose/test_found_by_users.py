@@ -102,3 +102,12 @@ def test_jobs_whose_calls_have_one_name_are_told_apart(record: bool):
     result = run_resolved(loads(JOBS_OF_ONE_NAME).variants[0], record=record)
     assert {(row.world_size, row.size_bytes) for row in result.rows} == {(8, 2**26), (4, 2**25)}
     assert result.steps[0].sent_bytes == pytest.approx(1.75 * 2**26 + 1.5 * 2**25)
+
+
+def test_calls_without_recorded_messages_are_told():
+    text = CALLS_OF_ONE_NAME + "engine: {level: folded}\n"
+    result = run_resolved(loads(text).variants[0], record=True)
+    assert not any(event.kind == "transfer" for event in result.trace)
+    assert any("messages of 2 of 2 calls are not in traces" in told for told in result.warnings)
+    quiet = run_resolved(loads(CALLS_OF_ONE_NAME).variants[0], record=True)
+    assert not any("messages of" in told for told in quiet.warnings)
