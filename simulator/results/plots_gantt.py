@@ -157,6 +157,13 @@ def _legend(drawn: dict[str, Patch], groups: Sequence[str]) -> list[Patch]:
     return [drawn[name] for name in names]
 
 
+def _place_of_row(row: tuple[int, str]) -> tuple[bool, int]:
+    """Return where a row stands among its rank's: streams as they come, then channels counted."""
+    word, _, number = row[1].rpartition(" ")
+    is_channel = word == "channel" and number.isdecimal()
+    return is_channel, int(number) if is_channel else 0
+
+
 def _choose(rows: _Rows, max_rows: int) -> tuple[_Rows, str]:
     """Return the rows that matter, and words about which: of the ranks that hold up others.
 
@@ -254,7 +261,9 @@ def plot_gantt(
     for event in result.trace:
         if event.rank in of_rank:
             of_rank[event.rank].setdefault((event.rank, event.stream), []).append(event)
-    rows: _Rows = {key: events for part in of_rank.values() for key, events in part.items()}
+    rows: _Rows = {
+        key: part[key] for part in of_rank.values() for key in sorted(part, key=_place_of_row)
+    }
     if not rows:
         raise CollsimError("nothing to plot: no intervals were recorded")
     shown, which = _choose(rows, max_rows)

@@ -245,6 +245,27 @@ def test_gantt_can_be_limited_to_ranks_and_rows(result: RunResult, tmp_path: Pat
     assert [line["rank"] for line in read(tmp_path / "figure.csv")] == ["7", "4"]
 
 
+def test_channels_of_a_gantt_are_in_order(result: RunResult, tmp_path: Path) -> None:
+    trace = tuple(
+        TraceEvent(
+            rank=0,
+            node=0,
+            stream=stream,
+            name="all_gather",
+            kind="transfer",
+            start_s=0.0,
+            end_s=1e-5,
+            args={"step": 0},
+        )
+        for stream in ("comm", "channel 10", "channel 2", "compute", "channel 0")
+    )
+    figures.plot_gantt(
+        dataclasses.replace(result, trace=trace), tmp_path / "figure.svg", with_csv=True
+    )
+    streams = [line["stream"] for line in read(tmp_path / "figure.csv")]
+    assert streams == ["comm", "compute", "channel 0", "channel 2", "channel 10"]
+
+
 @pytest.mark.parametrize("n_nodes", [2, 40])
 def test_a_fabric_without_traffic_is_drawn_too(n_nodes: int, tmp_path: Path) -> None:
     made = cluster(n_nodes)
