@@ -132,7 +132,9 @@ def _account(
     for item in intervals:
         if item.kind == "compute":
             for part, length in _shares(timeline.parts[item.name], item.end_s - item.start_s):
-                if part.is_call:
+                if part.waits_for is not None:
+                    waiting[part.purpose] += length
+                elif part.is_call:
                     exposed[part.purpose] += length
                     traffic[part.purpose] += length + part.hidden_s
                 else:
@@ -212,6 +214,7 @@ def critical_path(timeline: Timeline) -> list[Segment]:
         compute = _last_until(computes[unit], done[unit], now, tiny)
         call = _last_until(by_end[unit], ends[unit], now, tiny)
         if isinstance(compute, Interval) and (call is None or compute.end_s >= call.end_s - tiny):
+            unit, compute = _held_up(timeline, computes, unit, compute, tiny)
             for part, length in reversed(
                 _shares(timeline.parts[compute.name], compute.end_s - compute.start_s)
             ):
@@ -245,6 +248,23 @@ def critical_path(timeline: Timeline) -> list[Segment]:
         if len(path) > 1_000_000:
             break
     return path[::-1]
+
+
+def _held_up(
+    timeline: Timeline,
+    computes: Sequence[Sequence[Interval]],
+    unit: int,
+    item: Interval,
+    tiny: float,
+) -> tuple[int, Interval]:
+    """Return who held up a compute that waits for others in lockstep, and what that one did."""
+    for part in reversed(timeline.parts[item.name]):
+        if part.waits_for is None:
+            continue
+        for other in computes[part.waits_for]:
+            if abs(other.start_s - item.start_s) <= tiny and other.end_s > other.start_s:
+                return part.waits_for, other
+    return unit, item
 
 
 def _last_until(
@@ -287,6 +307,15 @@ def latecomer(
             if stage[victim] == stage[suspect] and record.call_s[place] < record.call_s[last]:
                 span = (float(record.call_s[place]), float(record.call_s[last]))
                 held_up[suspect][victim].append(span)
+    for item in timeline.outcome.intervals:
+        parts = timeline.parts.get(item.name, ()) if item.kind == "compute" else ()
+        if not any(part.waits_for is not None for part in parts):
+            continue
+        at = item.start_s
+        for part, length in _shares(parts, item.end_s - item.start_s):
+            if part.waits_for is not None:
+                held_up[part.waits_for][position[item.rank]].append((at, at + length))
+            at += length
     blamed = {
         unit: max((_union_s(spans) for spans in own.values()), default=0.0)
         for unit, own in held_up.items()

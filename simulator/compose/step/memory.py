@@ -18,6 +18,8 @@ __all__ = ["memory_of", "remedies_of"]
 
 MOST_SIMULATED = 6
 """So many remedies are simulated to rank them by the step that they give."""
+MOST_PASSES = 2_000
+"""Passes through blocks in a step beyond which remedies are not simulated."""
 MOST_RANKS = 1024
 """Of larger jobs none is simulated: each would take as long as the step that was asked for."""
 
@@ -41,9 +43,13 @@ def memory_of(cluster: Cluster, model: Model, strategy: Strategy) -> tuple[Memor
 
 
 def remedies_of(
-    cluster: Cluster, model: Model, strategy: Strategy, step: TrainingStep
+    cluster: Cluster, model: Model, strategy: Strategy, step: TrainingStep, *, timed: bool = True
 ) -> tuple[str, ...]:
-    """Return what would make the step fit, the fastest first; of large jobs in the usual order."""
+    """Return what would make the step fit, the fastest first.
+
+    Of long steps and large jobs in the usual order, and where `timed` is not wanted: a step that
+    something slows down is no measure for steps without it.
+    """
     local = int(np.bincount(np.asarray(cluster.fabric.node_of_gpu)).max())
     found = remedies(model, strategy, capacity_bytes(cluster), gpus_per_node=local)
     fitting = [remedy for remedy in found if remedy.fits][:MOST_SIMULATED]
@@ -52,20 +58,21 @@ def remedies_of(
         if best is None:
             return ("nothing that is known here: more or larger GPUs",)
         return (f"nothing on these GPUs; {best.what} comes closest: {_gib(best.peak_bytes)} GiB",)
-    if step.world_size > MOST_RANKS:
+    passes = model.blocks * strategy.micro_batches
+    if step.world_size > MOST_RANKS or passes > MOST_PASSES or not timed:
         return tuple(f"{remedy.what}: {_gib(remedy.peak_bytes)} GiB" for remedy in fitting)
-    timed = []
+    found_s = []
     for remedy in fitting:
         try:
             after = simulate_step(cluster, model, remedy.strategy).step
         except CollsimError:
             continue
-        timed.append((after.step_s, remedy))
-    timed.sort(key=lambda pair: pair[0])
+        found_s.append((after.step_s, remedy))
+    found_s.sort(key=lambda pair: pair[0])
     return tuple(
         f"{remedy.what}: step {format_time(step_s)} "
         f"({100 * (step_s / step.step_s - 1):+.0f} %), {_gib(remedy.peak_bytes)} GiB"
-        for step_s, remedy in timed
+        for step_s, remedy in found_s
     )
 
 

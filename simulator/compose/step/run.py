@@ -19,6 +19,7 @@ from simulator.engine.traffic import Network
 from simulator.results.goodput import GoodputResult
 from simulator.results.model import Provenance, RunResult
 from simulator.scenario.resolved import Resolved
+from simulator.scenario.schema import PerturbSpec
 
 __all__ = ["run_training"]
 
@@ -63,7 +64,10 @@ def run_training(cluster: Cluster, resolved: Resolved, *, record: bool) -> RunRe
     memory = memory_of(cluster, model, strategy)
     step = replace(simulated.step, memory=memory)
     if step.fits is False:
-        step = replace(step, remedies=remedies_of(cluster, model, strategy, step))
+        step = replace(
+            step,
+            remedies=remedies_of(cluster, model, strategy, step, timed=not _perturbed(perturb)),
+        )
     days: tuple[GoodputResult, ...] = ()
     if resolved.reliability is not None:
         days = (goodput_of(cluster, model, strategy, step, resolved.reliability, resolved.seed),)
@@ -80,6 +84,10 @@ def run_training(cluster: Cluster, resolved: Resolved, *, record: bool) -> RunRe
             version=simulator.__version__, scenario=to_mapping(resolved), seed=resolved.seed
         ),
     )
+
+
+def _perturbed(perturb: PerturbSpec) -> bool:
+    return bool(perturb.slow or perturb.late)
 
 
 def _damage(cluster: Cluster, resolved: Resolved) -> frozenset[int]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from simulator.base.errors import SimulationError
 from simulator.collectives.call import Call as CollectiveCall
 from simulator.compose.step.classes import Classes
+from simulator.compose.step.lockstep import Part, beside_at, lockstep
 from simulator.compose.step.prices import Price, Pricer, Resource
 from simulator.engine.outcome import Outcome
 from simulator.engine.simulate import simulate
@@ -32,7 +33,7 @@ from simulator.engine.traffic import (
 from simulator.engine.traffic import Compute as EngineCompute
 from simulator.engine.traffic import Wait as EngineWait
 from simulator.results.trace import kernel_name
-from simulator.training.plan import Call, Compute, StepPlan, Task, Transfer, Wait
+from simulator.training.plan import Call, Compute, StepPlan, Task, Transfer
 
 __all__ = ["Part", "Timeline", "call_of", "run_exact", "run_folded"]
 
@@ -44,19 +45,6 @@ SHARED = 1.02
 RIVAL_SHARE = 0.02
 """Calls that take less than this share of a stage's computes in all are too short to hold up those
 of another axis."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A task inside one compute of the engine."""
-
-    name: str
-    duration_s: float
-    purpose: str
-    """Purpose of a compute, or traffic of a call."""
-    is_call: bool
-    hidden_s: float = 0.0
-    """Time in which the call ran beside the computes before it in the same group of parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +150,10 @@ class _Assembly:
         """Return the time of a call that can be a part of a compute; None: it cannot."""
         raise NotImplementedError
 
+    def together(self, unit: int, tasks: Sequence[Task]) -> dict[int, tuple[list[Part], int]]:
+        """Return parts in place of calls in lockstep with other classes, by index of the task."""
+        raise NotImplementedError
+
     def network(self) -> Network:
         raise NotImplementedError
 
@@ -214,10 +206,11 @@ class _Assembly:
                 held.clear()
 
         skip = 0
+        together = self.together(unit, tasks)
         for index, task in enumerate(tasks):
             if index < skip:
                 continue
-            beside = self._beside(unit, slow, tasks, index)
+            beside = together.get(index) or self._beside(unit, slow, tasks, index)
             if beside is not None:
                 parts, skip = beside
                 held += parts
@@ -238,8 +231,7 @@ class _Assembly:
             if isinstance(task, Call):
                 if self._size(task) < 2:
                     continue
-                if task.name not in self.kernels:
-                    self.kernels[task.name] = self._kernel(unit, task)
+                self._name_kernel(unit, task)
                 time_s = self.inlined_s(unit, task) if task.stream == "compute" else None
                 if time_s is not None:
                     held.append(
@@ -270,6 +262,10 @@ class _Assembly:
         release()
         return done
 
+    def _name_kernel(self, unit: int, task: Call) -> None:
+        if task.name not in self.kernels:
+            self.kernels[task.name] = self._kernel(unit, task)
+
     def _kernel(self, unit: int, task: Call) -> str:
         groups = self.plan.mesh.groups[task.axis]
         group = self.pricer.ranks[groups[self._row(unit, task.axis)]]
@@ -290,27 +286,19 @@ class _Assembly:
         c (1 + s) ≤ T, T − c (1 + s) of the call is exposed; else the computes take
         c + T s / (1 + s) and hide it.
         """
-        first = tasks[index]
-        if not isinstance(first, Call) or first.stream == "compute" or first.after != "compute":
+        found = beside_at(tasks, index)
+        if found is None:
             return None
-        at, calls_s, names = index, 0.0, []
-        while isinstance(call := tasks[at], Call) and call.stream == first.stream:
-            time_s = self.inlined_s(unit, call) if self._size(call) > 1 else 0.0
-            if time_s is None or call.traffic != first.traffic:
+        first, computes = found.calls[0], found.computes
+        calls_s = 0.0
+        for call in found.calls:
+            if self._size(call) < 2:
+                continue
+            time_s = self.inlined_s(unit, call)
+            if time_s is None:
                 return None
-            if self._size(call) > 1 and call.name not in self.kernels:
-                self.kernels[call.name] = self._kernel(unit, call)
+            self._name_kernel(unit, call)
             calls_s += time_s
-            names.append(call.name)
-            at += 1
-        computes: list[Compute] = []
-        while isinstance(compute := tasks[at], Compute) and compute.stream == "compute":
-            computes.append(compute)
-            at += 1
-        wait = tasks[at]
-        waits = isinstance(wait, Wait) and wait.on == first.stream and wait.leave == 0
-        if not waits or wait.stream != "compute":
-            return None
         busy_s = sum(compute.duration_s for compute in computes) * slow
         pace = 1.0 + self.slowdown
         whole_s = busy_s * pace if busy_s * pace <= calls_s else busy_s + calls_s * (1 - 1 / pace)
@@ -327,14 +315,14 @@ class _Assembly:
         exposed_s = max(0.0, calls_s - whole_s)
         parts.append(
             Part(
-                name=names[0],
+                name=first.name,
                 duration_s=exposed_s,
                 purpose=first.traffic,
                 is_call=True,
                 hidden_s=calls_s - exposed_s,
             )
         )
-        return parts, at + 1
+        return parts, found.after
 
     def _compute(self, parts: tuple[Part, ...]) -> EngineCompute:
         if parts not in self._named:
@@ -406,6 +394,7 @@ class _Folded(_Assembly):
         self._group_of: dict[tuple[int, str], IntArray] = {}
         self._inlined: dict[tuple[int, str, str, int], float | None] = {}
         self._rivals = self._other_streams()
+        self._lockstep: dict[tuple[int, ...], dict[int, dict[int, tuple[list[Part], int]]]] = {}
 
     def network(self) -> Network:
         names = [f"{kind} {way} of class {unit}" for unit, (kind, way) in self._links]
@@ -467,15 +456,45 @@ class _Folded(_Assembly):
             self._group_of[key] = self.classes.members(self.plan.mesh, axis, unit)
         return self._group_of[key]
 
-    def inlined_s(self, unit: int, task: Call) -> float | None:
-        key = (unit, task.axis, task.collective, task.size_bytes)
-        if key not in self._inlined:
-            self._inlined[key] = self._inlined_s(unit, task)
-        return self._inlined[key]
+    def together(self, unit: int, tasks: Sequence[Task]) -> dict[int, tuple[list[Part], int]]:
+        if "tensor" not in self.plan.mesh.groups:
+            return {}
+        members = tuple(sorted(self._members(unit, "tensor").tolist()))
+        if len(members) == 1:
+            return {}
+        if members not in self._lockstep:
+            # Times as the first member sees them, so that all are cut at the same places.
+            first = members[0]
+            found = lockstep(
+                tasks,
+                members,
+                [float(self.slow[self.classes.representative[m]]) for m in members],
+                axis="tensor",
+                slowdown=self.slowdown,
+                size=self._size,
+                time_s=lambda call: self._alone_s(first, call),
+            )
+            self._lockstep[members] = dict(zip(members, found, strict=True))
+        own = self._lockstep[members][unit]
+        for index, (_, after) in own.items():
+            for task in tasks[index:after]:
+                if isinstance(task, Call) and self._size(task) > 1:
+                    self._name_kernel(unit, task)
+        return own
 
-    def _inlined_s(self, unit: int, task: Call) -> float | None:
+    def inlined_s(self, unit: int, task: Call) -> float | None:
         if len(self._members(unit, task.axis)) > 1:
             return None
+        return self._alone_s(unit, task)
+
+    def _alone_s(self, unit: int, task: Call) -> float | None:
+        """Return the price of a call whose links nobody else needs; None: somebody does."""
+        key = (unit, task.axis, task.collective, task.size_bytes)
+        if key not in self._inlined:
+            self._inlined[key] = self._priced_alone_s(unit, task)
+        return self._inlined[key]
+
+    def _priced_alone_s(self, unit: int, task: Call) -> float | None:
         price = self._price(unit, task)
         stage = int(self.plan.mesh.stage_of_rank[int(self.classes.representative[unit])])
         rivals = self._rivals[stage]
@@ -534,6 +553,9 @@ class _Exact(_Assembly):
 
     def network(self) -> Network:
         return self.pricer.cluster.network
+
+    def together(self, unit: int, tasks: Sequence[Task]) -> dict[int, tuple[list[Part], int]]:
+        return {}
 
     def inlined_s(self, unit: int, task: Call) -> float | None:
         return None

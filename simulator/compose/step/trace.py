@@ -69,6 +69,11 @@ def step_events(cluster: Cluster, simulated: SimulatedStep) -> tuple[TraceEvent,
             if part.hidden_s > 0 or end <= at:
                 at = end
                 continue
+            if part.waits_for is not None:
+                waits = f"{part.name}: waits for peers"
+                events.append(replace(whole, name=waits, start_s=at, end_s=end))
+                at = end
+                continue
             events.append(
                 replace(
                     whole,

@@ -221,3 +221,13 @@ def test_ranks_that_nobody_waits_for_give_no_step() -> None:
             training={"model": "gpt2-small"},
             perturb={"hang": [{"ranks": "0-7"}]},
         )
+
+
+def test_remedies_are_not_measured_by_a_step_that_a_slow_rank_holds_up() -> None:
+    asked = {"model": "llama-2-13b", "data_parallel": "zero2", "framework": "deepspeed"}
+    slow = {"slow": [{"ranks": 3, "factor": 3}]}
+    node = "dgx-a100-40gb"
+    assert "step" in simulator.run(node=node, training=asked).training[0].remedies[0]
+    found = simulator.run(node=node, training=asked, perturb=slow).training[0].remedies
+    assert found
+    assert not any("step" in remedy for remedy in found)
