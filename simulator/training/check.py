@@ -88,6 +88,11 @@ def notes_of(model: Model, strategy: Strategy, gpus_per_node: int | None = None)
             f"{strategy.micro_batches} micro-batches leave some of {strategy.pipeline} stages idle "
             "at all times"
         )
+    if strategy.schedule == "zb_h2" and strategy.micro_batches < 2 * strategy.pipeline - 1:
+        notes.append(
+            f"zb_h2 of {strategy.pipeline} stages fills them with {2 * strategy.pipeline - 1} "
+            f"micro-batches, there are {strategy.micro_batches}"
+        )
     return tuple(notes)
 
 

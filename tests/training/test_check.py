@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simulator.base.errors import ScenarioError
@@ -165,6 +167,14 @@ def test_what_is_allowed_can_be_taken(strategy: Strategy, key: str) -> None:
     allowed = {"micro_batches": "allowed: at most 41666.", "seq": "allowed: 16."}
     own = [line for line in refused("gpt2-small", strategy, None) if f"training.{key}:" in line]
     assert own[0].split(" | ")[1] == allowed[key]
+
+
+def test_zero_bubble_with_too_few_micro_batches_is_told() -> None:
+    # Qi et al. 2023, section 3: H2 begins with 2 p - 1 forwards on the first stage.
+    few = Strategy(pipeline=4, schedule="zb_h2", micro_batches=6)
+    assert any("7 micro-batches" in n for n in notes_of(get_model("gpt2-small"), few))
+    enough = replace(few, micro_batches=7)
+    assert not any("zb_h2" in n for n in notes_of(get_model("gpt2-small"), enough))
 
 
 def test_a_length_for_images_is_no_secret() -> None:
