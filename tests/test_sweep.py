@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import signal
 import subprocess
@@ -61,7 +62,7 @@ def test_one_worker_starts_no_processes(scenarios: ScenarioSet, monkeypatch: pyt
     def refuse(*args: object, **options: object) -> None:
         raise AssertionError("a pool was started")
 
-    monkeypatch.setattr(sweep, "ProcessPoolExecutor", refuse)
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", refuse)
     assert len(run_set(scenarios, workers=1).rows) == 8
 
 
@@ -144,8 +145,8 @@ def test_ctrl_c_in_a_terminal(tmp_path: Path):
     """The signal reaches the whole process group: the table is printed, exit code 130."""
     path = tmp_path / "long.yaml"
     path.write_text(
-        f"schema_version: 1\nnode: dgx-h100\nseed: {list(range(400))}\n"
-        "collective: {op: all_reduce, size: 1 MiB, algorithm: ring}\n"
+        f"schema_version: 1\nnode: dgx-h100\nnodes: 4\nseed: {list(range(400))}\n"
+        "collective: {op: all_reduce, size: 64 MiB, algorithm: ring}\n"
         "perturb: {jitter: {sigma: 5 %}}\n"
     )
     code = "from simulator.cli import main; main()"

@@ -12,7 +12,7 @@ from tests.scenario.resolving import FILES, KEPT, text_of
 def test_there_are_scenarios_for_every_kind():
     assert len(FILES) >= 15
     kinds = {variant.kind for path in FILES for variant in load(path).variants}
-    assert kinds == {"collective", "steps", "jobs"}
+    assert kinds == {"collective", "training", "steps", "jobs"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
