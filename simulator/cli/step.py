@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,6 +40,10 @@ def command(
         str | None, typer.Option(help="ddp, zero1, zero2, zero3, fsdp, hsdp.")
     ] = None,
     zero: Annotated[str | None, typer.Option(help="ZeRO stage: 0, 1, 2, 3.")] = None,
+    deepspeed: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="DeepSpeed's JSON: ZeRO, batches, precision, offload."),
+    ] = None,
     micro_batch: Annotated[
         str, typer.Option("--micro-batch", "-b", help="Sequences of a rank and pass.")
     ] = "1",
@@ -117,6 +122,16 @@ def command(
         "training.framework": framework or _framework(kind),
     }
     words_given = {key: value for key, value in given.items() if value is not None}
+    if deepspeed is not None:
+        if kind is not None:
+            raise ScenarioError(
+                Problem(
+                    key="--deepspeed",
+                    message="stands beside --zero or --data-parallel",
+                    allowed="one of them",
+                )
+            )
+        words_given |= _of_deepspeed(deepspeed, words_given)
     words_given |= dict(split_assignment(text) for text in set_ or [])
     simulate_and_print(
         from_words(words_given),
@@ -127,6 +142,40 @@ def command(
         workers=workers,
         quiet=quiet,
     )
+
+
+def _of_deepspeed(file: str, words: dict[str, str]) -> dict[str, str]:
+    """Return what a DeepSpeed configuration asks for on the cluster of the other words."""
+    from typing import Any, cast
+
+    from simulator.base.errors import Problem, ScenarioError
+    from simulator.compose.build import build_cluster
+    from simulator.compose.step.request import section_of
+    from simulator.importers import deepspeed_config
+    from simulator.scenario.resolve import from_words
+
+    for key in ("training.tensor", "training.pipeline", "nodes"):
+        if not words[key].strip().isdigit():
+            raise ScenarioError(
+                Problem(
+                    key=key,
+                    message=f"{words[key]!r} beside --deepspeed",
+                    allowed="one whole number",
+                )
+            )
+    keys = ("node", "nodes", "gpus_per_node")
+    machine = {key: value for key, value in words.items() if key in keys}
+    cluster = build_cluster(from_words({**machine, "collective.op": "barrier"}).variants[0])
+    plan = deepspeed_config.read(
+        Path(file),
+        world_size=cluster.n_gpus,
+        tensor=int(words["training.tensor"]),
+        pipeline=int(words["training.pipeline"]),
+        recompute=cast(Any, words["training.recompute"]),
+    )
+    for warning in plan.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    return section_of(plan.strategy)
 
 
 def _framework(kind: str | None) -> str:

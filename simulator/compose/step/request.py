@@ -13,7 +13,7 @@ from simulator.models import Model, from_dims, get_model
 from simulator.scenario.training import TrainingSpec
 from simulator.training.strategy import DataParallel, Kind, Precision, Strategy
 
-__all__ = ["model_of", "precision_of", "precision_word", "strategy_of"]
+__all__ = ["model_of", "precision_of", "precision_word", "section_of", "strategy_of"]
 
 _COMPUTE = {
     "bf16": "bfloat16",
@@ -200,6 +200,42 @@ def strategy_of(spec: TrainingSpec, n_gpus: int, gpus_per_node: int) -> Strategy
         optimizer=spec.optimizer,  # type: ignore[arg-type]
         framework=spec.framework,  # type: ignore[arg-type]
     )
+
+
+def section_of(strategy: Strategy) -> dict[str, str]:
+    """Return the keys of a section ``training`` that ask for a strategy read from a file."""
+    options = strategy.data_parallel
+    given: dict[str, object] = {
+        "framework": strategy.framework,
+        "tensor": strategy.tensor,
+        "pipeline": strategy.pipeline,
+        "context": strategy.context,
+        "context_kind": strategy.context_kind,
+        "micro_batch": strategy.micro_batch,
+        "micro_batches": strategy.micro_batches,
+        "recompute": strategy.recompute,
+        "precision": precision_word(strategy.precision.compute),
+        "gradient": f"{strategy.precision.gradient_bytes} B",
+        "reduce": f"{strategy.precision.reduce_bytes} B",
+        "optimizer": strategy.optimizer,
+        "data_parallel": options.kind,
+        "shard": options.shard,
+        "secondary_shard": options.secondary_shard,
+        "overlap_reduce": options.overlap_reduce,
+        "overlap_gather": options.overlap_gather,
+        "bucket": None if options.bucket_bytes is None else f"{options.bucket_bytes} B",
+        "prefetch": options.prefetch,
+        "reduce_every_micro_batch": options.reduce_every_micro_batch,
+        "quantized_weights": options.quantized_weights,
+        "quantized_gradients": options.quantized_gradients,
+        "offload_optimizer": options.offload_optimizer,
+        "offload_parameters": options.offload_parameters,
+    }
+    return {
+        f"training.{key}": str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in given.items()
+        if value is not None
+    }
 
 
 def _rest(spec: TrainingSpec, n_gpus: int) -> int:
