@@ -36,8 +36,10 @@ __all__ = [
 
 MOST_VERTICES = 20_000
 """Larger fabrics are not listed vertex by vertex: no picture of them could be read."""
-MOST_LINKS = 10_000
+MOST_LINKS = 2_000
 """Of larger fabrics only the busiest links are listed."""
+MOST_DEVICES = 8_192
+"""Of larger clusters no GPU is listed: nobody reads a head of so many lines."""
 MOST_LINK_EVENTS = 200_000
 """A trace with more link intervals than this would not open in a viewer."""
 
@@ -165,7 +167,9 @@ def vertices(cluster: Cluster) -> tuple[Vertex, ...]:
 
 
 def devices(cluster: Cluster) -> tuple[Device, ...]:
-    """Return the GPU of every rank as nccl-tests lists it."""
+    """Return the GPU of every rank as nccl-tests lists it; empty beyond `MOST_DEVICES`."""
+    if cluster.n_gpus > MOST_DEVICES:
+        return ()
     fabric = cluster.fabric
     names = [compiled.template.gpu.name for compiled in fabric.compiled]
     node, local = fabric.node_of_gpu, fabric.local_of_gpu
