@@ -185,7 +185,8 @@ class Run:
         if (number, index) not in members:
             members.append((number, index))
         position_of, _ = self._map(number, key.group, operation.collective.group)
-        program.communicates(who, 1)
+        if operation.slows:
+            program.communicates(who, 1)
         call.call(position_of[who])
         if self._deciding is None:
             self._deciding = {}
@@ -219,7 +220,9 @@ class Run:
                 who = who[who >= 0]
             if len(who):
                 program = self._runs[number]
-                program.communicates(who, -1)
+                started = program.program.operations[index]
+                if isinstance(started, Start) and started.slows:
+                    program.communicates(who, -1)
                 program.done(index, who)
 
     def call_done(

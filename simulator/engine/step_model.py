@@ -32,7 +32,7 @@ _MOST_SOLVES = 64
 """Different sets of messages that get max-min rates; further ones get each link's load over its
 capacity, which is the same where flows are alike."""
 _LARGE_EDGES = 50_000
-_SAMPLES = 12
+_SAMPLES = 24
 """While a pipeline of at least `_LARGE_EDGES` fills and drains, its rates are found at so many of
 its steps instead of at each; on 32 to 256 ranks that changes its time by up to 6 %."""
 _PIPELINE_STEPS = 16

@@ -126,6 +126,9 @@ class Start:
     communicator: str = "world"
     """Ranks match calls by order within one communicator."""
     stream: str = "comm"
+    slows: bool = True
+    """The rank's computes run slower from this call to its end; no: a receive posted early, which
+    takes no part of the GPU while it waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

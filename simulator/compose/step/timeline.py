@@ -255,6 +255,7 @@ class _Assembly:
                         collective=self.transfer(unit, task),
                         communicator=communicator("pipeline", task.tag, task.tag),
                         stream=task.stream,
+                        slows=task.direction == "send",
                     )
                 )
             else:

@@ -11,7 +11,7 @@ from simulator.base.errors import ScenarioError
 from simulator.compose.step.account import accounts, critical_path, latecomer
 from simulator.compose.step.simulate import simulate_plan
 from simulator.compose.step.timeline import Timeline
-from simulator.training.plan import Call, Compute, Role, StepPlan, Wait
+from simulator.training.plan import Call, Compute, Role, StepPlan, Transfer, Wait
 from tests.compose.step.conftest import cluster_of, mesh_of, pipeline_plan
 
 SHAPES = [(1, 2, 2, 2), (2, 4, 2, 2), (4, 8, 2, 2), (2, 2, 8, 1), (2, 1, 16, 1), (2, 4, 1, 4)]
@@ -178,3 +178,23 @@ def test_a_plan_larger_than_the_cluster_is_refused() -> None:
 def test_a_rank_outside_the_job_is_refused() -> None:
     with pytest.raises(ScenarioError, match="rank 99"):
         simulate_plan(cluster_of(2), pipeline_plan(8, 2, 1), slow={99: 2.0})
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_posted_receive_does_not_slow_computes(exact: bool) -> None:
+    """Stage 1 waits for 10 ms with its receive posted; its own compute meanwhile takes 10 ms."""
+    mesh = mesh_of(1, 1, 2)
+    move = dict(size_bytes=1024, tag="forward", stream="p2p")
+    first = (
+        Compute(name="a", duration_s=10e-3, purpose="forward"),
+        Transfer(name="s", peer=1, direction="send", **move),
+    )
+    second = (
+        Transfer(name="r", peer=0, direction="recv", after=None, **move),
+        Compute(name="b", duration_s=9e-3, purpose="forward"),
+    )
+    plan = StepPlan(mesh=mesh, roles=(Role(stage=0, tasks=first), Role(stage=1, tasks=second)))
+    timeline = simulate_plan(cluster_of(1), plan, slowdown=0.5, exact=exact)
+    computes = [i for i in timeline.outcome.intervals if i.kind == "compute"]
+    lengths = sorted(i.end_s - i.start_s for i in computes)
+    assert lengths == pytest.approx([9e-3, 10e-3])
