@@ -26,6 +26,8 @@ OnProgress = Callable[[int, int], None]
 
 POOL_PAYS_S = 2.0
 """Processes are started when the remaining variants would take longer than this."""
+GRACE_S = 1.0
+"""After Ctrl-C, variants that are under way may still end so long."""
 
 
 def run_set(
@@ -123,6 +125,9 @@ def _run_pool(
             workers = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
             if waiting:
+                # A worker that is stopped while it hands over a result leaves half of it in the
+                # pipe, and whoever reads there waits for ever: let those that are nearly done end.
+                wait([future for future in waiting if not future.cancelled()], timeout=GRACE_S)
                 for worker in workers:
                     worker.terminate()
     if interrupted.is_set():
