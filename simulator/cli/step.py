@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from simulator.scenario.resolve import ScenarioSet
 
 HELP = "Predict a training step from words: model, cluster, parallelism."
 
@@ -73,6 +77,9 @@ def command(
         typer.Option(help="Draw the step, its memory or gantt, by name (.png .svg .pdf)."),
     ] = None,
     ranks: Annotated[bool, typer.Option("--ranks", help="Print each kind of rank.")] = False,
+    buckets: Annotated[
+        bool, typer.Option("--buckets", help="Print PyTorch DDP's buckets of the model.")
+    ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes for sweeps; default one per core.")
     ] = None,
@@ -133,8 +140,11 @@ def command(
             )
         words_given |= _of_deepspeed(deepspeed, words_given)
     words_given |= dict(split_assignment(text) for text in set_ or [])
+    scenarios = from_words(words_given)
+    if buckets:
+        _print_buckets(scenarios)
     simulate_and_print(
-        from_words(words_given),
+        scenarios,
         Files(csv=csv, json=json, markdown=markdown, trace=trace, plots=tuple(plot or ())),
         table="summary",
         links=False,
@@ -142,6 +152,34 @@ def command(
         workers=workers,
         quiet=quiet,
     )
+
+
+def _print_buckets(scenarios: ScenarioSet) -> None:
+    """Print the gradients of every bucket, as PyTorch's DDP fills them after its rebuild.
+
+    Raises
+    ------
+    ScenarioError
+        Another kind of data parallelism, or several variants.
+    """
+    from simulator.base.errors import Problem, ScenarioError
+    from simulator.compose.step.request import model_of, strategy_of
+    from simulator.training.ddp import ddp_buckets
+
+    spec = scenarios.variants[0].training
+    is_ddp = spec is not None and (spec.framework, spec.data_parallel) == ("torch", "ddp")
+    if spec is None or not is_ddp or len(scenarios.variants) > 1:
+        raise ScenarioError(
+            Problem(
+                key="--buckets",
+                message="only PyTorch's DDP of one variant has these buckets",
+                allowed="--framework torch --data-parallel ddp, nothing swept",
+            )
+        )
+    # The buckets depend on sizes of gradients alone, not on how many ranks reduce them.
+    ranks = spec.tensor * spec.pipeline * spec.context * (spec.data or 1)
+    batch = replace(spec, global_batch=None)
+    typer.echo(ddp_buckets(model_of(spec), strategy_of(batch, ranks, ranks)) + "\n")
 
 
 def _of_deepspeed(file: str, words: dict[str, str]) -> dict[str, str]:

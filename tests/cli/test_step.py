@@ -71,3 +71,17 @@ def test_markdown_has_the_steps(collsim: Run, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     lines = [line for line in path.read_text().splitlines() if line.startswith("| zero")]
     assert [line.split("|")[1].strip() for line in lines] == ["zero1", "zero3"]
+
+
+def test_buckets_are_pytorchs(collsim):
+    words = ("--framework", "torch", "--data-parallel", "ddp", "--buckets", "-q")
+    done = collsim("step", "--model", "resnet-18", *words)
+    assert done.code == 0
+    assert done.out.startswith("bucket 0: 1.96 MiB, 2 gradients: fc.bias … fc.weight\n")
+    assert done.out.count("bucket ") == 3
+
+
+def test_buckets_of_another_framework_are_refused(collsim):
+    done = collsim("step", "--model", "gpt2-small", "--zero", "2", "--buckets", "-q")
+    assert done.code == 2
+    assert "--framework torch" in done.err
