@@ -166,7 +166,7 @@ def _host_cluster(
     buffers = resolved.costs.buffers
     have_gpus = any(not template.cores for template, _ in nodes)
     if buffers == "auto":
-        buffers = "gpu" if (costs.library == "gloo" or found.aware) and have_gpus else "host"
+        buffers = "gpu" if (costs.backend == "gloo" or found.aware) and have_gpus else "host"
     on_gpu = buffers == "gpu" and have_gpus
     aware = found.aware and on_gpu
     staging = min((staging_Bps(t, costs) for t, _ in nodes), default=float("inf"))
@@ -176,7 +176,7 @@ def _host_cluster(
     routing = found.routing
     if not aware:
         nodes = [(host_view(t, costs, verbs=not found.tcp), count) for t, count in nodes]
-        nics = routing.nics or ((0,) if costs.library == "gloo" else ())
+        nics = routing.nics or ((0,) if costs.backend == "gloo" else ())
         routing = replace(routing, pxn=False, p2p=False, gdr_level="sys", nics=nics)
     fabric = build_fabric(resolved, nodes)
     cluster = Cluster(fabric, Router(fabric, routing), profile)

@@ -225,7 +225,7 @@ class Hosts:
             return most
         tcp = np.isin(link_kind, [LINK_KINDS.index(kind) for kind in TCP])[connections.link]
         over_tcp = np.logical_or.reduceat(tcp, connections.indptr[:-1])
-        one = self.costs.library == "gloo"
+        one = self.costs.backend == "gloo"
         limit = np.where(over_tcp | one, self.costs.flow_Bps, self.costs.rails * self.nic_Bps)
         return np.where(network, limit, most)
 

@@ -15,7 +15,7 @@ __all__ = ["HostCosts"]
 class HostCosts:
     """What a process of such a library costs, beside links, alpha and launch of the profile."""
 
-    library: str
+    backend: str
     process_Bps: float
     """Most that one process moves between itself and its node's memory, per direction."""
     reduce_Bps: float
@@ -52,7 +52,7 @@ class HostCosts:
         copy, staging, reduce = data["copy"], data["staging"], data["reduce"]
         eager = {k: parse_size(v) for k, v in data.get("eager", {}).items() if k != "source"}
         return cls(
-            library=data["library"],
+            backend=data["library"],
             process_Bps=parse_rate(data["process"]["rate"]),
             reduce_Bps=parse_rate(reduce["rate"]),
             overlap=bool(reduce["overlap"]),
