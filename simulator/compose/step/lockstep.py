@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from simulator.training.plan import Call, Compute, Task, Wait
 
-__all__ = ["Beside", "Part", "beside_at", "lockstep"]
+__all__ = ["Beside", "Part", "beside_at", "exposed_parts", "lockstep", "overlapped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,6 @@ def lockstep(
         Members of a call's group; its time, or None where it cannot stand alone.
     """
     found: list[dict[int, tuple[list[Part], int]]] = [{} for _ in members]
-    pace = 1.0 + slowdown
     clock: list[float] | None = None
     index = 0
     while index < len(tasks):
@@ -107,7 +106,7 @@ def lockstep(
                 start = max(clock)
                 last = members[clock.index(start)]
                 for own, at in zip(found, clock, strict=True):
-                    own[index] = (_exposed(task, start - at, length, 0.0, last), index + 1)
+                    own[index] = (exposed_parts(task, start - at, length, 0.0, last), index + 1)
                 clock = [start + length] * len(members)
             else:
                 clock = [0.0] * len(members)
@@ -119,21 +118,10 @@ def lockstep(
             for own, at, factor in zip(found, clock, slow, strict=True):
                 busy = sum(compute.duration_s for compute in beside.computes) * factor
                 early = min(busy, start - at)
-                rest = busy - early
-                together = rest * pace if rest * pace <= length else rest + length * (1 - 1 / pace)
+                parts, together = overlapped(beside, factor, length, slowdown, early_s=early)
                 exposed = max(0.0, length - together)
-                stretch = factor * (early + together) / busy if busy > 0 else 0.0
-                parts = [
-                    Part(
-                        name=compute.name,
-                        duration_s=compute.duration_s * stretch,
-                        purpose=compute.purpose,
-                        is_call=False,
-                    )
-                    for compute in beside.computes
-                ]
                 waits = start - at - early
-                parts += _exposed(beside.calls[0], waits, exposed, length - exposed, last)
+                parts += exposed_parts(beside.calls[0], waits, exposed, length - exposed, last)
                 own[index] = (parts, beside.after)
                 ends.append(start + together + exposed)
             clock = ends
@@ -155,7 +143,45 @@ def _alone(
     return bool(real) and all(call.axis == axis and time_s(call) is not None for call in real)
 
 
-def _exposed(task: Call, waits: float, length: float, hidden: float, last: int) -> list[Part]:
+def overlapped(
+    beside: Beside, slow: float, calls_s: float, slowdown: float, *, early_s: float = 0.0
+) -> tuple[list[Part], float]:
+    """Return computes beside calls as parts, and the time from the calls' begin to their end.
+
+    Calls of time T beside computes of c, which take 1 + s times longer meanwhile: computes of
+    c (1 + s) ≤ T end before the calls; others take c + T s / (1 + s) and hide them.
+
+    Parameters
+    ----------
+    beside
+        Calls and computes.
+    slow
+        Factor on the computes.
+    calls_s, slowdown
+        T and s.
+    early_s
+        Part of the computes that is done before the calls begin.
+    """
+    busy_s = sum(compute.duration_s for compute in beside.computes) * slow
+    rest_s, pace = busy_s - early_s, 1.0 + slowdown
+    together_s = rest_s * pace if rest_s * pace <= calls_s else rest_s + calls_s * (1 - 1 / pace)
+    stretch = slow * (early_s + together_s) / busy_s if busy_s > 0 else 0.0
+    parts = [
+        Part(
+            name=compute.name,
+            duration_s=compute.duration_s * stretch,
+            purpose=compute.purpose,
+            is_call=False,
+        )
+        for compute in beside.computes
+    ]
+    return parts, together_s
+
+
+def exposed_parts(
+    task: Call, waits: float, length: float, hidden: float, last: int | None = None
+) -> list[Part]:
+    """Return a call as parts: its wait for class `last`, and what of it nothing hides."""
     parts = []
     if waits > 0.0:
         parts.append(

@@ -7,6 +7,7 @@ Unfolded, every call of every group runs on the whole network.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,19 +18,18 @@ from numpy.typing import NDArray
 from simulator.base.errors import SimulationError
 from simulator.collectives.call import Call as CollectiveCall
 from simulator.compose.step.classes import Classes
-from simulator.compose.step.lockstep import Part, beside_at, lockstep
+from simulator.compose.step.lockstep import (
+    Part,
+    beside_at,
+    exposed_parts,
+    lockstep,
+    overlapped,
+)
+from simulator.compose.step.priced import flow, meeting, one_way
 from simulator.compose.step.prices import Price, Pricer, Resource
 from simulator.engine.outcome import Outcome
 from simulator.engine.simulate import simulate
-from simulator.engine.traffic import (
-    Collective,
-    Connections,
-    Messages,
-    Network,
-    Program,
-    StageTraffic,
-    Start,
-)
+from simulator.engine.traffic import Collective, Network, Program, Start
 from simulator.engine.traffic import Compute as EngineCompute
 from simulator.engine.traffic import Wait as EngineWait
 from simulator.results.trace import kernel_name
@@ -57,8 +57,6 @@ class Timeline:
     """What a compute of that name consists of, in order."""
     prices: Mapping[tuple[str, str, int], Price]
     """By (axis, collective, size), of the first group priced; empty where unfolded."""
-    sent_bytes: Mapping[str, float]
-    """Buffer bytes (nccl-tests' S) of the first stage's calls by traffic."""
     unit_of_rank: Mapping[int, int]
     """Class by the engine's rank."""
     kernels: Mapping[str, str]
@@ -108,11 +106,11 @@ def run_exact(
 
 
 def communicator(traffic: str, axis: str, stream: str) -> str:
-    """Return the name under which calls of a stream match; `split` takes it apart."""
+    """Return the name under which calls of a stream match; its first part is the traffic."""
     return f"{traffic}|{axis}|{stream}"
 
 
-class _Assembly:
+class _Assembly(ABC):
     """From tasks to the engine's programs; the two ways differ in what a call becomes."""
 
     def __init__(
@@ -137,25 +135,29 @@ class _Assembly:
         self.made: dict[object, Collective] = {}
         self.prices: dict[tuple[str, str, int], Price] = {}
         self.kernels: dict[str, str] = {}
+        self._pairs: dict[tuple[int, int], IntArray] = {}
 
     # What a call becomes ----------------------------------------------------------------------
 
+    @abstractmethod
     def call(self, unit: int, task: Call) -> Collective:
-        raise NotImplementedError
+        """Return the engine's form of a call."""
 
+    @abstractmethod
     def transfer(self, unit: int, task: Transfer) -> Collective:
-        raise NotImplementedError
+        """Return the engine's form of a transfer."""
+
+    @abstractmethod
+    def network(self) -> Network:
+        """Return the links that calls and transfers use; asked for after all of them are made."""
 
     def inlined_s(self, unit: int, task: Call) -> float | None:
         """Return the time of a call that can be a part of a compute; None: it cannot."""
-        raise NotImplementedError
+        return None
 
     def together(self, unit: int, tasks: Sequence[Task]) -> dict[int, tuple[list[Part], int]]:
         """Return parts in place of calls in lockstep with other classes, by index of the task."""
-        raise NotImplementedError
-
-    def network(self) -> Network:
-        raise NotImplementedError
+        return {}
 
     # Programs ---------------------------------------------------------------------------------
 
@@ -173,17 +175,11 @@ class _Assembly:
                 )
             )
         outcome = simulate(self.network(), programs, level="folded", compute_slowdown=self.slowdown)
-        sent: dict[str, float] = {}
-        for task in self.plan.roles[0].tasks:
-            if isinstance(task, Call | Transfer):
-                name = task.traffic if isinstance(task, Call) else "pipeline"
-                sent[name] = sent.get(name, 0.0) + task.size_bytes
         return Timeline(
             outcome=outcome,
             classes=self.classes,
             parts=self.parts,
             prices=self.prices,
-            sent_bytes=sent,
             kernels=self.kernels,
             unit_of_rank={
                 int(self.unit_ranks(unit)[0]): unit for unit in range(self.classes.n_classes)
@@ -281,16 +277,10 @@ class _Assembly:
     def _beside(
         self, unit: int, slow: float, tasks: Sequence[Task], index: int
     ) -> tuple[list[Part], int] | None:
-        """Return calls beside computes that are waited for at once, as parts; and what follows.
-
-        A call of time T beside computes of c, which take 1 + s times longer meanwhile: where
-        c (1 + s) ≤ T, T − c (1 + s) of the call is exposed; else the computes take
-        c + T s / (1 + s) and hide it.
-        """
+        """Return calls beside computes that are waited for at once, as parts; and what follows."""
         found = beside_at(tasks, index)
         if found is None:
             return None
-        first, computes = found.calls[0], found.computes
         calls_s = 0.0
         for call in found.calls:
             if self._size(call) < 2:
@@ -300,29 +290,9 @@ class _Assembly:
                 return None
             self._name_kernel(unit, call)
             calls_s += time_s
-        busy_s = sum(compute.duration_s for compute in computes) * slow
-        pace = 1.0 + self.slowdown
-        whole_s = busy_s * pace if busy_s * pace <= calls_s else busy_s + calls_s * (1 - 1 / pace)
-        stretch = slow * whole_s / busy_s if busy_s > 0 else 0.0
-        parts = [
-            Part(
-                name=compute.name,
-                duration_s=compute.duration_s * stretch,
-                purpose=compute.purpose,
-                is_call=False,
-            )
-            for compute in computes
-        ]
-        exposed_s = max(0.0, calls_s - whole_s)
-        parts.append(
-            Part(
-                name=first.name,
-                duration_s=exposed_s,
-                purpose=first.traffic,
-                is_call=True,
-                hidden_s=calls_s - exposed_s,
-            )
-        )
+        parts, together_s = overlapped(found, slow, calls_s, self.slowdown)
+        exposed_s = max(0.0, calls_s - together_s)
+        parts += exposed_parts(found.calls[0], 0.0, exposed_s, calls_s - exposed_s)
         return parts, found.after
 
     def _compute(self, parts: tuple[Part, ...]) -> EngineCompute:
@@ -348,23 +318,27 @@ class _Assembly:
             )
         return row
 
-    def _pair_rows(self, unit: int, peer: int) -> tuple[IntArray, int, int]:
-        """Return (all pairs of two stages, lower stage first; own row; own column)."""
+    def _pair_rows(self, unit: int, peer: int) -> tuple[IntArray, int]:
+        """Return all pairs of a class's stage and another, lower stage first; and its own row."""
         rank = int(self.classes.representative[unit])
         stage = int(self.plan.mesh.stage_of_rank[rank])
-        low, high = min(stage, peer), max(stage, peer)
-        key = (low, high)
+        key = (min(stage, peer), max(stage, peer))
         if key not in self._pairs:
             lines = self.plan.mesh.groups["pipeline"]
-            self._pairs[key] = np.ascontiguousarray(lines[:, [low, high]])
-        return self._pairs[key], self._row(unit, "pipeline"), int(stage == high)
+            self._pairs[key] = np.ascontiguousarray(lines[:, key])
+        return self._pairs[key], self._row(unit, "pipeline")
+
+    def _ends(self, unit: int, task: Transfer) -> IntArray:
+        """Return the job ranks that send and receive a transfer."""
+        pairs, row = self._pair_rows(unit, task.peer)
+        stage = int(self.plan.mesh.stage_of_rank[int(self.classes.representative[unit])])
+        upwards = (stage < task.peer) == (task.direction == "send")
+        return np.asarray(pairs[row] if upwards else pairs[row][::-1])
 
     def _transfer_name(self, unit: int, task: Transfer) -> str:
         own = int(self.plan.mesh.stage_of_rank[int(self.classes.representative[unit])])
         ends = (own, task.peer) if task.direction == "send" else (task.peer, own)
         return f"{task.tag} from stage {ends[0]} to {ends[1]}"
-
-    _pairs: dict[tuple[int, int], IntArray]
 
 
 def call_of(task: Call | Transfer, world_size: int) -> CollectiveCall:
@@ -390,7 +364,6 @@ class _Folded(_Assembly):
         slowdown: float,
     ) -> None:
         super().__init__(plan, pricer, classes, slow, late_s, done, slowdown)
-        self._pairs = {}
         self._links: dict[tuple[int, Resource], int] = {}
         self._group_of: dict[tuple[int, str], IntArray] = {}
         self._inlined: dict[tuple[int, str, str, int], float | None] = {}
@@ -446,7 +419,7 @@ class _Folded(_Assembly):
             price = self.pricer.prices(groups, call_of(task, groups.shape[1]), row)[row]
             self.prices.setdefault((task.axis, task.collective, task.size_bytes), price)
             return price
-        pairs, row, _ = self._pair_rows(unit, task.peer)
+        pairs, row = self._pair_rows(unit, task.peer)
         price = self.pricer.prices(pairs, call_of(task, 2), row)[row]
         self.prices.setdefault(("pipeline", "send_recv", task.size_bytes), price)
         return price
@@ -519,47 +492,25 @@ class _Folded(_Assembly):
             order = np.sort(members)
             ranks = self.pricer.ranks[self.classes.representative[order]]
             routes = [self._route(member, price.use, lambda _: True) for member in order.tolist()]
-            self.made[key] = _meeting(task.name, ranks, price.time_s, routes)
+            self.made[key] = meeting(task.name, ranks, price.time_s, routes)
         return self.made[key]
 
     def transfer(self, unit: int, task: Transfer) -> Collective:
-        pairs, row, column = self._pair_rows(unit, task.peer)
-        ends = self.classes.class_of_rank[pairs[row]]
-        sender = column if task.direction == "send" else 1 - column
+        sender, receiver = self.classes.class_of_rank[self._ends(unit, task)].tolist()
         price = self._price(unit, task)
         name = self._transfer_name(unit, task)
-        key = (name, task.size_bytes, int(ends[sender]), int(ends[1 - sender]))
+        key = (name, task.size_bytes, sender, receiver)
         if key not in self.made:
-            route = self._route(int(ends[sender]), price.use, lambda near: near[1] != "in")
-            route += self._route(int(ends[1 - sender]), price.use, lambda near: near[1] == "in")
-            both = self.classes.representative[[ends[sender], ends[1 - sender]]]
-            group = self.pricer.ranks[both]
-            self.made[key] = _flow(name, group, price.time_s, route)
+            route = self._route(sender, price.use, lambda near: near[1] != "in")
+            route += self._route(receiver, price.use, lambda near: near[1] == "in")
+            group = self.pricer.ranks[self.classes.representative[[sender, receiver]]]
+            self.made[key] = flow(name, group, price.time_s, route)
         return self.made[key]
 
 
 class _Exact(_Assembly):
-    def __init__(
-        self,
-        plan: StepPlan,
-        pricer: Pricer,
-        classes: Classes,
-        slow: FloatArray,
-        late_s: FloatArray,
-        done: FloatArray,
-        slowdown: float,
-    ) -> None:
-        super().__init__(plan, pricer, classes, slow, late_s, done, slowdown)
-        self._pairs = {}
-
     def network(self) -> Network:
         return self.pricer.cluster.network
-
-    def together(self, unit: int, tasks: Sequence[Task]) -> dict[int, tuple[list[Part], int]]:
-        return {}
-
-    def inlined_s(self, unit: int, task: Call) -> float | None:
-        return None
 
     def call(self, unit: int, task: Call) -> Collective:
         groups = self.plan.mesh.groups[task.axis]
@@ -571,114 +522,10 @@ class _Exact(_Assembly):
         return self.made[key]
 
     def transfer(self, unit: int, task: Transfer) -> Collective:
-        pairs, row, column = self._pair_rows(unit, task.peer)
-        sender = column if task.direction == "send" else 1 - column
-        placed = self.pricer.ranks[pairs[row][[sender, 1 - sender]]]
+        placed = self.pricer.ranks[self._ends(unit, task)]
         name = self._transfer_name(unit, task)
         key = (name, task.size_bytes, placed.tobytes())
         if key not in self.made:
             both = self.pricer.collective(call_of(task, 2), placed, name)
-            self.made[key] = _one_way(both)
+            self.made[key] = one_way(both)
         return self.made[key]
-
-
-# The engine's form of a priced call -----------------------------------------------------------
-
-
-def _connections(
-    src: Sequence[int], dst: Sequence[int], routes: Sequence[Sequence[tuple[int, float]]]
-) -> Connections:
-    indptr = np.concatenate([[0], np.cumsum([len(route) for route in routes])])
-    flat = [hop for route in routes for hop in route]
-    return Connections(
-        src=np.asarray(src, dtype=np.int64),
-        dst=np.asarray(dst, dtype=np.int64),
-        indptr=indptr.astype(np.int64),
-        link=np.array([link for link, _ in flat], dtype=np.int64),
-        weight=np.array([share for _, share in flat], dtype=np.float64),
-        latency_s=np.zeros(len(src)),
-        max_rate_Bps=np.ones(len(src)),
-    )
-
-
-def _stage(name: str, connection: Sequence[int], size: float) -> StageTraffic:
-    sizes = np.full(len(connection), size)
-    return StageTraffic(
-        name=name,
-        connection=np.asarray(connection, dtype=np.int64),
-        channel=np.zeros(len(connection), dtype=np.int64),
-        n_steps=1,
-        messages=lambda _: Messages(edge=None, size_bytes=sizes),
-        edge_bytes=sizes,
-        edge_messages=np.ones(len(connection), dtype=np.int64),
-    )
-
-
-def _meeting(
-    name: str, members: IntArray, time_s: float, routes: Sequence[Sequence[tuple[int, float]]]
-) -> Collective:
-    """Return a call in which all members wait for the last, then are busy for the price's time.
-
-    The flow's bytes are seconds of the price, its greatest rate is one a second.
-    """
-    n = len(members)
-    if n == 1:
-        return _made(name, members, 2, _connections([0], [1], routes), [_stage(name, [0], time_s)])
-    src, dst = [*range(n), *[n] * n], [*[n] * n, *range(n)]
-    connections = _connections(src, dst, [*[()] * n, *routes])
-    stages = [_stage("meet", range(n), 0.0), _stage(name, range(n, 2 * n), time_s)]
-    return _made(name, members, n + 1, connections, stages)
-
-
-def _flow(
-    name: str, ends: IntArray, time_s: float, route: Sequence[tuple[int, float]]
-) -> Collective:
-    """Return a transfer from the first to the second member."""
-    return _made(name, ends, 2, _connections([0], [1], [route]), [_stage(name, [0], time_s)])
-
-
-def _made(
-    name: str,
-    members: IntArray,
-    n_slots: int,
-    connections: Connections,
-    stages: Sequence[StageTraffic],
-) -> Collective:
-    return Collective(
-        name=name,
-        signature=(name,),
-        group=np.asarray(members),
-        n_slots=n_slots,
-        connections=connections,
-        stages=tuple(stages),
-        launch_s=0.0,
-    )
-
-
-def _one_way(both: Collective) -> Collective:
-    """Return the half of a two-rank exchange that goes from its first to its second rank."""
-    stages = []
-    for stage in both.stages:
-        keep = np.flatnonzero(both.connections.src[stage.connection] == 0)
-        if len(keep) == 0:
-            continue
-        stages.append(_kept(stage, keep))
-    return replace(both, stages=tuple(stages), signature=(*both.signature, "one way"))
-
-
-def _kept(stage: StageTraffic, keep: IntArray) -> StageTraffic:
-    def messages(step: int) -> Messages:
-        given = stage.messages(step)
-        edge = np.arange(len(stage.connection)) if given.edge is None else given.edge
-        size = np.broadcast_to(given.size_bytes, edge.shape)
-        chosen = np.isin(edge, keep)
-        return Messages(edge=np.searchsorted(keep, edge[chosen]), size_bytes=size[chosen])
-
-    return replace(
-        stage,
-        connection=stage.connection[keep],
-        channel=stage.channel[keep],
-        messages=messages,
-        edge_bytes=stage.edge_bytes[keep],
-        edge_messages=stage.edge_messages[keep],
-    )
