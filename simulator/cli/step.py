@@ -8,6 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simulator.cli.options import (
+    Csv,
+    Fabric,
+    GpusPerNode,
+    Json,
+    Markdown,
+    Node,
+    Nodes,
+    Profile,
+    Quiet,
+    Settings,
+    Workers,
+)
+
 if TYPE_CHECKING:
     from simulator.scenario.resolve import ScenarioSet
 
@@ -18,16 +32,10 @@ def command(
     model: Annotated[
         str, typer.Option("--model", "-m", help="Name (`collsim list models`) or config.json.")
     ],
-    node: Annotated[
-        str, typer.Option(help="Node preset; see `collsim topologies list`.")
-    ] = "dgx-h100",
-    nodes: Annotated[str, typer.Option("--nodes", "-N", help="Number of nodes.")] = "1",
-    gpus_per_node: Annotated[
-        str | None, typer.Option("--gpus-per-node", "-g", help="Use only the first GPUs.")
-    ] = None,
-    fabric: Annotated[
-        str | None, typer.Option(help="Network: single_switch, fat_tree, rail_optimized …")
-    ] = None,
+    node: Node = "dgx-h100",
+    nodes: Nodes = "1",
+    gpus_per_node: GpusPerNode = None,
+    fabric: Fabric = None,
     tensor: Annotated[str, typer.Option("--tensor", "--tp", help="Tensor-parallel ranks.")] = "1",
     pipeline: Annotated[str, typer.Option("--pipeline", "--pp", help="Pipeline stages.")] = "1",
     virtual: Annotated[
@@ -61,14 +69,11 @@ def command(
     framework: Annotated[
         str | None, typer.Option(help="megatron, deepspeed or torch: whose defaults hold.")
     ] = None,
-    profile: Annotated[str, typer.Option(help="Cost profile of the collectives.")] = "nccl",
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any other key, as training.hook=fp16."),
-    ] = None,
-    csv: Annotated[str | None, typer.Option(help="Write the table as CSV.")] = None,
-    json: Annotated[str | None, typer.Option(help="Write everything, with provenance.")] = None,
-    markdown: Annotated[str | None, typer.Option(help="Write the table as Markdown.")] = None,
+    profile: Profile = "nccl",
+    set_: Settings = None,
+    csv: Csv = None,
+    json: Json = None,
+    markdown: Markdown = None,
     trace: Annotated[
         str | None, typer.Option(help="Write the timeline for Perfetto (.json or .json.gz).")
     ] = None,
@@ -80,10 +85,8 @@ def command(
     buckets: Annotated[
         bool, typer.Option("--buckets", help="Print PyTorch DDP's buckets of the model.")
     ] = False,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes for sweeps; default one per core.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    workers: Workers = None,
+    quiet: Quiet = False,
 ) -> None:
     """Predict a training step; words with commas are swept."""
     from simulator.base.errors import Problem, ScenarioError

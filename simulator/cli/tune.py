@@ -6,6 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
+from simulator.cli.options import (
+    Fabric,
+    Json,
+    Node,
+    Profile,
+    Quiet,
+    Settings,
+    Workers,
+)
+
 HELP = "Find the fastest parallel strategy of a model that fits a cluster."
 
 
@@ -13,34 +23,25 @@ def command(
     model: Annotated[
         str, typer.Option("--model", "-m", help="Name (`collsim list models`) or config.json.")
     ],
-    node: Annotated[
-        str, typer.Option(help="Node preset; see `collsim topologies list`.")
-    ] = "dgx-h100",
+    node: Node = "dgx-h100",
     nodes: Annotated[int, typer.Option("--nodes", "-N", min=1, help="Number of nodes.")] = 1,
-    fabric: Annotated[
-        str | None, typer.Option(help="Network: single_switch, fat_tree, rail_optimized …")
-    ] = None,
+    fabric: Fabric = None,
     global_batch: Annotated[
         int | None, typer.Option(min=1, help="Sequences of a step; default one a GPU.")
     ] = None,
     seq: Annotated[str | None, typer.Option(help="Tokens of a sequence.")] = None,
     precision: Annotated[str, typer.Option(help="bf16, fp16, fp8, fp4, tf32, fp32.")] = "bf16",
     framework: Annotated[str, typer.Option(help="megatron, deepspeed or torch.")] = "megatron",
-    profile: Annotated[str, typer.Option(help="Cost profile of the collectives.")] = "nccl",
+    profile: Profile = "nccl",
     simulate: Annotated[
         int, typer.Option(min=1, max=1000, help="Strategies that are simulated.")
     ] = 16,
     top: Annotated[int, typer.Option(min=1, help="Lines of the table.")] = 8,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any other key of a scenario."),
-    ] = None,
+    set_: Settings = None,
     csv: Annotated[str | None, typer.Option(help="Write all simulated ones as CSV.")] = None,
-    json: Annotated[str | None, typer.Option(help="Write everything, with provenance.")] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; default one per core.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    json: Json = None,
+    workers: Workers = None,
+    quiet: Quiet = False,
 ) -> None:
     """Find the fastest strategy that fits."""
     import sys

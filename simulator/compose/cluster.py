@@ -84,6 +84,11 @@ class Cluster:
         """Number of GPUs in the cluster."""
         return len(self.fabric.gpu_vertex)
 
+    @property
+    def most_gpus_per_node(self) -> int:
+        """GPUs of the node that has most."""
+        return int(np.bincount(np.asarray(self.fabric.node_of_gpu)).max())
+
     def template_of(self, rank: int) -> NodeTemplate:
         """Return the node preset that holds a GPU."""
         return self.fabric.node_template(int(self.fabric.node_of_gpu[rank]))

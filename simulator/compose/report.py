@@ -31,6 +31,7 @@ __all__ = [
     "rank_times",
     "step_summary",
     "type_name",
+    "union_s",
     "vertices",
 ]
 
@@ -116,14 +117,15 @@ def step_summary(outcome: Outcome) -> StepSummary:
     return StepSummary(
         time_s=outcome.end_s,
         compute_s=busiest,
-        communication_s=max((_union_s(each) for each in spans), default=0.0),
+        communication_s=max((union_s(each) for each in spans), default=0.0),
         exposed_s=outcome.end_s - busiest,
         n_calls=len(outcome.collectives),
         sent_bytes=float(np.max(sent, initial=0.0)),
     )
 
 
-def _union_s(spans: list[tuple[float, float]]) -> float:
+def union_s(spans: list[tuple[float, float]]) -> float:
+    """Return how long at least one of some (begin, end) lasts, seconds."""
     total, reached = 0.0, -np.inf
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.compose.report import union_s
 from simulator.compose.step.timeline import Part, Timeline
 from simulator.engine.outcome import Interval
 
@@ -48,6 +49,10 @@ class Account:
     """Neither: it has not begun, is done, or waits for another stream's computes."""
     traffic_s: dict[str, float]
     """By traffic: time with data moving, hidden or not."""
+
+
+Spans = Sequence[Sequence[CallSpan]]
+"""Calls of each class, by time of call."""
 
 
 def call_spans(timeline: Timeline) -> list[list[CallSpan]]:
@@ -93,7 +98,7 @@ def _positions(timeline: Timeline) -> dict[int, int]:
     return {int(rank): unit for rank, unit in found.items()}
 
 
-def accounts(timeline: Timeline, stage: Sequence[int]) -> list[Account]:
+def accounts(timeline: Timeline, stage: Sequence[int], spans: Spans | None = None) -> list[Account]:
     """Return the account of every class.
 
     Parameters
@@ -102,8 +107,10 @@ def accounts(timeline: Timeline, stage: Sequence[int]) -> list[Account]:
         What the engine did.
     stage
         Pipeline stage of each class.
+    spans
+        Of `call_spans`, where they are known already.
     """
-    spans = call_spans(timeline)
+    spans = call_spans(timeline) if spans is None else spans
     position = _positions(timeline)
     intervals: list[list[Interval]] = [[] for _ in spans]
     for item in timeline.outcome.intervals:
@@ -188,13 +195,13 @@ class Segment:
     end_s: float
 
 
-def critical_path(timeline: Timeline) -> list[Segment]:
+def critical_path(timeline: Timeline, spans: Spans | None = None) -> list[Segment]:
     """Return the chain of computes and transfers that ends last, in order of time.
 
     Backwards from the end: a compute came after what its stream did before; a wait ended with the
     call it waited for, which began when its last member called, and is followed there.
     """
-    spans = call_spans(timeline)
+    spans = call_spans(timeline) if spans is None else spans
     by_end = [sorted(own, key=lambda span: span.end_s) for own in spans]
     ends = [[span.end_s for span in own] for own in by_end]
     position = _positions(timeline)
@@ -317,7 +324,7 @@ def latecomer(
                 held_up[part.waits_for][position[item.rank]].append((at, at + length))
             at += length
     blamed = {
-        unit: max((_union_s(spans) for spans in own.values()), default=0.0)
+        unit: max((union_s(spans) for spans in own.values()), default=0.0)
         for unit, own in held_up.items()
     }
     worst = max(blamed.values(), default=0.0)
@@ -333,11 +340,3 @@ def latecomer(
     if excess[unit] < 0.1 * worst:
         unit = min(suspects, key=lambda suspect: sum(found[suspect].waiting_s.values()))
     return unit, blamed[unit]
-
-
-def _union_s(spans: list[tuple[float, float]]) -> float:
-    total, reached = 0.0, 0.0
-    for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from simulator.base.errors import CollsimError
 from simulator.base.units import format_time
 from simulator.compose.cluster import Cluster
@@ -50,7 +48,7 @@ def remedies_of(
     Of long steps and large jobs in the usual order, and where `timed` is not wanted: a step that
     something slows down is no measure for steps without it.
     """
-    local = int(np.bincount(np.asarray(cluster.fabric.node_of_gpu)).max())
+    local = cluster.most_gpus_per_node
     found = remedies(model, strategy, capacity_bytes(cluster), gpus_per_node=local)
     fitting = [remedy for remedy in found if remedy.fits][:MOST_SIMULATED]
     if not fitting:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from simulator.base.errors import Problem, ScenarioError
 from simulator.compose.cluster import Cluster
 from simulator.compose.step.host import host_link_Bps
@@ -95,7 +93,7 @@ def goodput_of(
 
 
 def _nodes_per_replica(cluster: Cluster, strategy: Strategy) -> int:
-    local = int(np.bincount(np.asarray(cluster.fabric.node_of_gpu)).max())
+    local = cluster.most_gpus_per_node
     model_ranks = strategy.tensor * strategy.context * strategy.pipeline
     shard = strategy.data_parallel.shard
     if strategy.data_parallel.kind in ("zero3", "fsdp") and shard is not None:

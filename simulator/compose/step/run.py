@@ -46,7 +46,7 @@ def run_training(cluster: Cluster, resolved: Resolved, *, record: bool) -> RunRe
     spec = resolved.training
     assert spec is not None
     model = model_of(spec)
-    local = int(np.bincount(np.asarray(cluster.fabric.node_of_gpu)).max())
+    local = cluster.most_gpus_per_node
     strategy = strategy_of(spec, cluster.n_gpus, local)
     touched = _damage(cluster, resolved)
     perturb = resolved.perturb

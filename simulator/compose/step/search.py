@@ -64,7 +64,7 @@ def candidates(cluster: Cluster, resolved: Resolved, *, most: int) -> Candidates
     spec = resolved.training
     assert spec is not None
     model = model_of(spec)
-    local = int(np.bincount(np.asarray(cluster.fabric.node_of_gpu)).max())
+    local = cluster.most_gpus_per_node
     batch = spec.global_batch or strategy_of(spec, cluster.n_gpus, local).global_batch
     capacity = capacity_bytes(cluster)
     n_tried = n_allowed = 0
@@ -84,7 +84,7 @@ def candidates(cluster: Cluster, resolved: Resolved, *, most: int) -> Candidates
                 continue
         except CollsimError:
             continue
-        labels = tuple((f"training.{key}", _shown(value)) for key, value in changes.items())
+        labels = tuple((f"training.{key}", str(value)) for key, value in changes.items())
         made = replace(resolved, training=asked, labels=labels)
         fitting.append((_estimate(strategy, local), made))
     if not fitting:
@@ -185,7 +185,3 @@ def _estimate(strategy: Strategy, local: int) -> float:
     )
     sharded /= strategy.micro_batches if strategy.data_parallel.kind == "zero1" else 1
     return float(again * bubble * traffic * small * (1.0 + sharded))
-
-
-def _shown(value: object) -> str:
-    return str(value)

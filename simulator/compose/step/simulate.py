@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from simulator.base.errors import Problem, ScenarioError
 from simulator.compose.cluster import Cluster
-from simulator.compose.step.account import Account, accounts, critical_path, latecomer
+from simulator.compose.step.account import (
+    Account,
+    accounts,
+    call_spans,
+    critical_path,
+    latecomer,
+)
 from simulator.compose.step.classes import Classes, fold_ranks, keep_ranks
 from simulator.compose.step.host import host_of
 from simulator.compose.step.prices import Pricer
@@ -164,7 +170,7 @@ def plan_of(cluster: Cluster, model: Model, strategy: Strategy, compute: Compute
     """
     from simulator.training.step import check_strategy, plan_step
 
-    local = int(np.bincount(np.asarray(cluster.fabric.node_of_gpu)).max())
+    local = cluster.most_gpus_per_node
     check_strategy(model, strategy, world_size=cluster.n_gpus, gpus_per_node=local)
     return plan_step(model, strategy, compute, host=host_of(cluster), gpus_per_node=local)
 
@@ -268,7 +274,8 @@ def _result(
     folded: bool,
 ) -> TrainingStep:
     stage = plan.mesh.stage_of_rank[timeline.classes.representative].tolist()
-    found = accounts(timeline, stage)
+    spans = call_spans(timeline)
+    found = accounts(timeline, stage, spans)
     seq = strategy.seq or model.seq
     samples = strategy.global_batch
     flops = model.flops(seq) * samples
@@ -277,8 +284,7 @@ def _result(
         per_stage = max(1, model.blocks // strategy.pipeline)
         again *= min(1.0, strategy.recompute_layers / per_stage)
     critical: dict[str, float] = {}
-    path = critical_path(timeline)
-    for segment in path:
+    for segment in critical_path(timeline, spans):
         critical[segment.what] = critical.get(segment.what, 0.0) + segment.end_s - segment.start_s
     step_s = timeline.outcome.end_s
     ranks = [np.flatnonzero(timeline.classes.class_of_rank == a.unit) for a in found]

@@ -6,7 +6,7 @@ Megatron-Core count the model's own FLOPs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from simulator.models import from_dims, get_model
 from simulator.training.strategy import DataParallel, Strategy
@@ -41,29 +41,8 @@ def records() -> Iterator[Record | Excluded]:
     for row, cells in rows_of("published_runs.csv"):
         paper = cells["paper"]
         source = _slug(paper)
-        made: Record | str
-        if paper in _SKIP:
-            made = _SKIP[paper]
-        elif paper.startswith("Megatron-LM SC21 Table 1"):
-            made = _sc21(row, cells, source)
-        elif paper.startswith("Megatron-LM 2020"):
-            made = _megatron_2020(row, cells, source)
-        elif paper.startswith("Megatron-Core"):
-            made = _megatron_core(row, cells, source)
-        elif paper.startswith("Korthikanti"):
-            made = _korthikanti(row, cells, source)
-        elif paper.startswith("MT-NLG"):
-            made = _mt_nlg(row, cells, source)
-        elif paper.startswith("Llama 3 herd"):
-            made = _llama3(row, cells, source)
-        elif paper.startswith("BLOOM"):
-            made = _bloom(row, cells, source)
-        elif paper.startswith("BloombergGPT"):
-            made = _bloomberg(row, cells, source)
-        elif paper.startswith("DeepSpeed on Azure"):
-            made = _azure(row, cells, source)
-        else:
-            made = "no rule for this paper"
+        rules = (rule for start, rule in _RULES.items() if paper.startswith(start))
+        made = _SKIP.get(paper) or next(rules, _unknown)(row, cells, source)
         if isinstance(made, str):
             yield Excluded(source=source, row=row, reason=made)
         else:
@@ -350,3 +329,21 @@ def _azure(row: int, cells: Mapping[str, str], source: str) -> Record | str:
         seconds,
         model=_gpt(cells, vocab=50304),
     )
+
+
+def _unknown(row: int, cells: Mapping[str, str], source: str) -> str:
+    return "no rule for this paper"
+
+
+_RULES: dict[str, Callable[[int, Mapping[str, str], str], Record | str]] = {
+    "Megatron-LM SC21 Table 1": _sc21,
+    "Megatron-LM 2020": _megatron_2020,
+    "Megatron-Core": _megatron_core,
+    "Korthikanti": _korthikanti,
+    "MT-NLG": _mt_nlg,
+    "Llama 3 herd": _llama3,
+    "BLOOM": _bloom,
+    "BloombergGPT": _bloomberg,
+    "DeepSpeed on Azure": _azure,
+}
+"""By what a paper's name begins with."""
