@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from simulator.base.errors import CalibrationError
 from simulator.base.errors import Problem as Wrong
-from simulator.costs.profile import load_profile
+from simulator.costs.profile import load_profile, shipped_profile
 from validation.fitting.cases import Case, cases, why_not_fitted
 from validation.fitting.cross import band_rows, covered, left_out, statistics
 from validation.fitting.document import profile_path, read_document, with_constants, write_document
@@ -222,7 +222,7 @@ def converge(
             }
         with_constants(document, fit.problem.given, values)
         write_document(profile, document)
-        load_profile.cache_clear()
+        shipped_profile.cache_clear()
     assert fit is not None
     return fit, False
 

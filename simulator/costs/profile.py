@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -25,10 +26,20 @@ import yaml
 from simulator.base.errors import CalibrationError, Problem, ScenarioError, nearest, unknown_name
 from simulator.base.fields import MOST_TIME_S
 from simulator.base.units import exact_time, parse_fraction, parse_time
+from simulator.costs.calibration import Calibration
+from simulator.costs.calibration_file import is_profile_file, merged, read_calibration
 from simulator.costs.host import HostCosts
 from simulator.costs.rules import Rules
 
-__all__ = ["PATH_KINDS", "CostProfile", "Protocol", "load_profile", "profile_names"]
+__all__ = [
+    "PATH_KINDS",
+    "CostProfile",
+    "Protocol",
+    "load_profile",
+    "profile_data",
+    "profile_names",
+    "shipped_profile",
+]
 
 PATH_KINDS = ("nvlink", "xgmi", "pcie", "host", "network")
 """Kinds of path by their weakest part: all NVLink, all xGMI, PCIe, through a CPU, network."""
@@ -52,6 +63,7 @@ class CostProfile:
     """All constants of one profile."""
 
     name: str
+    """Of the library: a calibrated profile keeps that of the one it extends."""
     summary: str
     reference: str
     launch_s: float
@@ -131,6 +143,8 @@ class CostProfile:
     node, and over several)."""
     fitted: Mapping[str, Any] = field(default_factory=dict)
     """Data, residuals and ranges of the fit."""
+    calibration: Calibration | None = None
+    """What is known of one machine beside its constants."""
 
     def uncertainty(self, size_bytes: float, nodes: int = 1) -> float | None:
         """Return u such that 80 % of left-out measurements lay in [t / (1 + u), t · (1 + u)].
@@ -291,30 +305,55 @@ def profile_names() -> list[str]:
     return sorted(item.name[:-5] for item in folder.iterdir() if item.name.endswith(".yaml"))
 
 
-@cache
 def load_profile(name: str) -> CostProfile:
-    """Return a shipped profile; an unknown name raises CalibrationError.
+    """Return a shipped profile, or that of a file that extends one.
+
+    Raises
+    ------
+    CalibrationError
+        An unknown name; everything that is wrong with a file.
 
     Examples
     --------
     >>> load_profile("ideal").launch_s
     0.0
     """
+    if not is_profile_file(name):
+        return shipped_profile(name)
+    try:
+        state = Path(name).stat()
+    except OSError:
+        return _calibrated(name, 0, 0)
+    return _calibrated(name, state.st_mtime_ns, state.st_size)
+
+
+@cache
+def shipped_profile(name: str) -> CostProfile:
+    """Return a shipped profile."""
     if name not in profile_names():
         raise CalibrationError(unknown_name("cost profile", name, profile_names()))
-    return _build(_read(name))
+    return _build(profile_data(name))
 
 
-def _read(name: str) -> dict[str, Any]:
-    """Return a profile's file; sections of the one it extends are laid below its own."""
+@lru_cache(maxsize=8)
+def _calibrated(path: str, changed_ns: int, n_bytes: int) -> CostProfile:
+    """Return the profile of a file in one of its states."""
+    del changed_ns, n_bytes
+    found = read_calibration(path, profile_names(), profile_data)
+    built = _build(found.data)
+    told = {key: f"fitted: {path}" for key in found.moved}
+    # Sources of paths and links stand by section, those of a moved constant by itself.
+    return replace(built, calibration=found.calibration, sources={**built.sources, **told})
+
+
+def profile_data(name: str) -> dict[str, Any]:
+    """Return a shipped profile's file; sections of the one it extends are laid below its own."""
     text = (resources.files("simulator.costs") / "profiles" / f"{name}.yaml").read_text("utf-8")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     data: dict[str, Any] = yaml.load(text, Loader=loader)
     if "extends" not in data:
         return data
-    base = _read(data["extends"])
-    cpu = {**base.get("cpu", {}), **data.get("cpu", {})}
-    return {**base, **data, "cpu": cpu}
+    return merged(profile_data(data["extends"]), data)
 
 
 def _build(data: dict[str, Any]) -> CostProfile:

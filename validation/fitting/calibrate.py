@@ -40,7 +40,7 @@ GROUPS = (
     ("links between", r".*links\.(infiniband|roce|ethernet|slingshot|efa).*"),
 )
 """Constants that differ from machine to machine by about as much: name, pattern of their keys."""
-_DISCREPANCY = ("common", "way", "table")
+PARTS = ("common", "way", "table")
 """Parts of what the model gets wrong: common to a machine's tables, of calls of one algorithm and
 protocol, of one table."""
 _OCTAVES = (4.0, 3.0, 3.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 from validation.fitting.calibrate import Machine, conditioned, estimate, machine_of
 from validation.fitting.problem import Problem, Row, range_of, refine
 
-__all__ = ["BANDS", "Graded", "band_rows", "covered", "grades", "left_out", "sweep_of"]
+__all__ = [
+    "BANDS",
+    "Graded",
+    "band_rows",
+    "covered",
+    "grades",
+    "left_out",
+    "machines_of",
+    "sweep_of",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -73,13 +82,8 @@ def grades(problem: Problem, theta: FloatArray) -> Graded:
     rows, keys = problem.rows, [parameter.key for parameter in problem.given]
     floor = np.full(len(zero), np.nan)
     calibrated = np.full(len(zero), np.nan)
-    members = {
-        machine: np.flatnonzero([row.machine == machine for row in rows]) for machine in without
-    }
-    machines: dict[str, Machine] = {}
-    for machine, mine in members.items():
-        part = Problem([rows[i] for i in mine], problem.given)
-        machines[machine] = machine_of(part.rows, zero[mine], part.slopes(without[machine]))
+    members = _members(rows, without)
+    machines = machines_of(problem, zero, without)
     for table in _tables(rows):
         _floor_known(rows, table, zero, floor)
     names = sorted(machines)
@@ -97,6 +101,31 @@ def grades(problem: Problem, theta: FloatArray) -> Graded:
                     machines[name], known, unknown, keys, own
                 )
     return Graded(rows=tuple(rows), zero_shot=zero, floor_known=floor, calibrated=calibrated)
+
+
+def machines_of(
+    problem: Problem, zero: FloatArray, without: Mapping[str, FloatArray]
+) -> dict[str, Machine]:
+    """Return each machine's rows with the slopes at the parameters that were fitted without it.
+
+    Parameters
+    ----------
+    problem
+        All rows.
+    zero, without
+        As `left_out` returns them.
+    """
+    found: dict[str, Machine] = {}
+    for machine, mine in _members(problem.rows, without).items():
+        part = Problem([problem.rows[i] for i in mine], problem.given)
+        found[machine] = machine_of(part.rows, zero[mine], part.slopes(without[machine]))
+    return found
+
+
+def _members(rows: Sequence[Row], machines: Iterable[str]) -> dict[str, IntArray]:
+    return {
+        machine: np.flatnonzero([row.machine == machine for row in rows]) for machine in machines
+    }
 
 
 def _tables(rows: Sequence[Row]) -> list[IntArray]:

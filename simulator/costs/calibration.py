@@ -1,0 +1,208 @@
+"""What a calibration knows of one machine beside its constants.
+
+``collsim fit`` writes a cost profile with the constants that one machine showed, and with what the
+model still gets wrong there: factors on a call's time over size, in parts common to all calls, to
+those of one algorithm and protocol, and to one table (collective, ranks, nodes).  They hold for the
+preset they were fitted on and fade to one away from the sizes that were measured.  What lies
+outside the measured ranges is told, and keeps the uncertainty of the profile that was fitted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from simulator.base.units import format_size
+
+__all__ = ["Calibration", "Curve", "Measured", "table_key", "way_key"]
+
+
+def way_key(algorithm: str, protocol: str) -> str:
+    """Return the name of an algorithm's and protocol's curve.
+
+    Examples
+    --------
+    >>> way_key("ring", "LL")
+    'ring/LL'
+    """
+    return f"{algorithm}/{protocol}"
+
+
+def table_key(collective: str, n_ranks: int, n_nodes: int) -> str:
+    """Return the name of a table's curve.
+
+    Examples
+    --------
+    >>> table_key("all_reduce", 16, 2), table_key("broadcast", 8, 1)
+    ('all_reduce/16 ranks/2 nodes', 'broadcast/8 ranks/1 node')
+    """
+    plural = "" if n_nodes == 1 else "s"
+    return f"{collective}/{n_ranks} ranks/{n_nodes} node{plural}"
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Log factors over log2 of the size: linear between the points, none beyond them."""
+
+    first: int
+    """Octave of the first value; one octave lies between two."""
+    values: tuple[float, ...]
+
+    def at(self, size_bytes: float) -> float:
+        """Return the log factor at a size.
+
+        Examples
+        --------
+        >>> curve = Curve(10, (0.1, 0.3))
+        >>> curve.at(1024), round(curve.at(1448), 3), curve.at(1 << 20)
+        (0.1, 0.2, 0.0)
+        """
+        place = math.log2(max(size_bytes, 1.0)) - self.first
+        last = len(self.values) - 1
+        if place < 0 or place > last:
+            return 0.0
+        below = min(int(place), max(last - 1, 0))
+        after = self.values[min(below + 1, last)]
+        return self.values[below] + (place - below) * (after - self.values[below])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Where a table was measured, both ends included."""
+
+    collective: str
+    ranks: int
+    nodes: int
+    sizes_bytes: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Discrepancy, bands and ranges of one calibrated machine."""
+
+    name: str
+    file: str
+    base: str
+    """Profile that was calibrated."""
+    base_identity: str
+    """Of the constants of that profile when it was calibrated."""
+    base_now: str
+    """Of the constants of that profile as it is."""
+    node: str
+    """Node preset of the machine."""
+    measured: tuple[Measured, ...]
+    common: Curve = Curve(0, ())
+    ways: Mapping[str, Curve] = field(default_factory=dict)
+    tables: Mapping[str, Curve] = field(default_factory=dict)
+    bands: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    """By table, and ``other`` for ranks and nodes between those of tables: (largest size in bytes,
+    half width in log time of the 80 % band)."""
+
+    def log_factor(
+        self,
+        collective: str,
+        n_ranks: int,
+        n_nodes: int,
+        way: str,
+        size_bytes: float,
+        *,
+        nodes_of: Iterable[str],
+    ) -> float:
+        """Return the log of measured over modelled time that is expected of a call.
+
+        Parameters
+        ----------
+        collective, n_ranks, n_nodes, size_bytes
+            The call.
+        way
+            As `way_key` returns it.
+        nodes_of
+            Presets of the call's nodes; another machine than the fitted one has no factor.
+        """
+        if set(nodes_of) != {self.node}:
+            return 0.0
+        curves = (
+            self.common,
+            self.ways.get(way),
+            self.tables.get(table_key(collective, n_ranks, n_nodes)),
+        )
+        return sum(curve.at(size_bytes) for curve in curves if curve is not None and curve.values)
+
+    def outside(
+        self,
+        collective: str,
+        n_ranks: int,
+        n_nodes: int,
+        size_bytes: float,
+        *,
+        nodes_of: Iterable[str],
+    ) -> tuple[str, ...]:
+        """Return in how far a call lies outside what was measured, in words; empty: inside."""
+        found: list[str] = []
+        others = sorted(set(nodes_of) - {self.node})
+        found += [f"node {name}" for name in others]
+        if self.base_identity != self.base_now:
+            found.append(f"another version of the profile {self.base}")
+        near = [entry for entry in self.measured if entry.collective == collective]
+        if not near:
+            return (*found, collective)
+        if not min(e.ranks for e in near) <= n_ranks <= max(e.ranks for e in near):
+            found.append(f"{collective} of {n_ranks} ranks")
+        if not min(e.nodes for e in near) <= n_nodes <= max(e.nodes for e in near):
+            found.append(f"{collective} on {n_nodes} node{'' if n_nodes == 1 else 's'}")
+        least, most = self.sizes_of(collective)
+        if size_bytes < least:
+            found.append(f"{collective} below {format_size(least)}")
+        if size_bytes > most:
+            found.append(f"{collective} above {format_size(most)}")
+        return tuple(found)
+
+    def sizes_of(self, collective: str) -> tuple[int, int]:
+        """Return the smallest and the largest size that were measured of a collective."""
+        near = [e.sizes_bytes for e in self.measured if e.collective == collective]
+        return min(low for low, _ in near), max(high for _, high in near)
+
+    def half_width(
+        self,
+        collective: str,
+        n_ranks: int,
+        n_nodes: int,
+        size_bytes: float,
+        *,
+        nodes_of: Iterable[str],
+    ) -> float | None:
+        """Return the half width in log time of the 80 % band; None: that of the base profile."""
+        presets = tuple(nodes_of)
+        if self.outside(collective, n_ranks, n_nodes, size_bytes, nodes_of=presets):
+            return None
+        rows = self.bands.get(table_key(collective, n_ranks, n_nodes), self.bands.get("other"))
+        if not rows:
+            return None
+        return next((width for limit, width in rows if size_bytes < limit), rows[-1][1])
+
+    @property
+    def words(self) -> str:
+        """What was measured, in words."""
+        parts = []
+        for collective in dict.fromkeys(entry.collective for entry in self.measured):
+            near = [entry for entry in self.measured if entry.collective == collective]
+            least, most = self.sizes_of(collective)
+            parts.append(
+                f"{collective}, {_span([e.ranks for e in near])} ranks, "
+                f"{_span([e.nodes for e in near])} node(s), "
+                f"{format_size(least)} to {format_size(most)}"
+            )
+        return f"{'; '.join(parts)} on {self.node}"
+
+    def warning(self, reasons: Iterable[str]) -> str:
+        """Return the one warning of calls that lie outside, with all their reasons."""
+        return (
+            f"{self.file}: not measured: {', '.join(dict.fromkeys(reasons))}. Measured: "
+            f"{self.words}. Elsewhere its constants stand with the uncertainty of {self.base}."
+        )
+
+
+def _span(values: list[int]) -> str:
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"
