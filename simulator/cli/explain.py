@@ -110,3 +110,5 @@ def command(
                 typer.echo("")
                 for line in step_table(cluster.schedule(call, group, single)):
                     typer.echo(line)
+        for text in cluster.outside:
+            warn(text)

@@ -41,7 +41,10 @@ Scenario = Annotated[
 ]
 Costs = Annotated[
     str | None,
-    typer.Option("--costs", help="Library: nccl, rccl, gloo, mpi …; left out, the log is asked."),
+    typer.Option(
+        "--costs",
+        help="Library: nccl, rccl, gloo …, or a file of `collsim fit`; left out: asked of the log.",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

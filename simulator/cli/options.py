@@ -45,7 +45,7 @@ Profile = Annotated[
     typer.Option(
         "--profile",
         "--costs",
-        help="Library: nccl, rccl, gloo, mpi, mpich; ideal is the textbook.",
+        help="Library: nccl, rccl, gloo, mpi, mpich; ideal: the textbook; a file of `collsim fit`.",
     ),
 ]
 Environment = Annotated[

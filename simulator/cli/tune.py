@@ -47,7 +47,7 @@ def command(
     import sys
     from dataclasses import replace
 
-    from simulator.cli.output import Files, check_places, progress_of, write_files
+    from simulator.cli.output import Files, check_places, progress_of, warn, write_files
     from simulator.compose.build import build_cluster
     from simulator.compose.step.search import candidates
     from simulator.compose.sweep import run_set
@@ -80,6 +80,8 @@ def command(
             workers=workers,
             on_progress=report,
         )
+    for text in result.warnings:
+        warn(text)
     ordered = sorted(result.training, key=lambda step: step.step_s)
     named = [replace(step, variant=_short(step.strategy)) for step in ordered]
     title = (
@@ -111,6 +113,7 @@ _FLAGS = {
     "recompute": "--recompute",
 }
 _USUAL = {"--data-parallel": "ddp", "--recompute": "none"}
+_USUAL_COSTS = ("costs.profile", "nccl")
 
 
 def _command(labels: dict[str, str], given: dict[str, str | None], spec: Any) -> str:
@@ -124,7 +127,9 @@ def _command(labels: dict[str, str], given: dict[str, str | None], spec: Any) ->
         "training.seq": "--seq",
         "training.precision": "--precision",
         "training.framework": "--framework",
+        "costs.profile": "--costs",
     }
+    given = {key: value for key, value in given.items() if (key, value) != _USUAL_COSTS}
     parts += [f"{flag} {given[key]}" for key, flag in names.items() if given.get(key) is not None]
     for key, value in labels.items():
         flag = _FLAGS[key.removeprefix("training.")]

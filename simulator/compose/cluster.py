@@ -14,6 +14,7 @@ from simulator.collectives.registry import get_algorithm
 from simulator.collectives.schedule import Schedule
 from simulator.compose.believe import environment_of, tuning_input
 from simulator.compose.bulk import bulk_exchange, is_bulk
+from simulator.compose.calibrated import Calibrated, scaled
 from simulator.compose.fold import distinct_channels
 from simulator.compose.host import Hosts
 from simulator.compose.layout import domain_layout, heads, interconnect, layout_for
@@ -70,6 +71,9 @@ class Cluster:
         self.network = Network(capacity_Bps=fabric.capacity_Bps, link_name=fabric.link_name)
         self.sums_exchanges = True
         """Exchanges of very many ranks are lowered to link loads, which only folds can time."""
+        calibration = profile.calibration
+        self.calibrated = None if calibration is None else Calibrated(fabric, calibration)
+        """What is known of the machine beside the profile's constants."""
         self.hosts: Hosts | None = None
         """Processes of a library that moves data with the CPU."""
         self.notes: tuple[str, ...] = ()
@@ -242,6 +246,27 @@ class Cluster:
     ) -> Collective:
         """Return the engine's form of a call on a group of global ranks."""
         ranks = np.asarray(group, dtype=np.int64)
+        lowered = self._lowered(call, ranks, choice, name, router)
+        if self.calibrated is None:
+            return lowered
+        self.calibrated.note(call, ranks)
+        factor = self.factor(call, ranks, choice)
+        return scaled(lowered, factor, self.lowering.link_efficiency)
+
+    def factor(self, call: Call, group: IntArray, choice: Choice) -> float:
+        """Return by what the machine's calibration multiplies a call's time alone."""
+        if self.calibrated is None:
+            return 1.0
+        return self.calibrated.factor(call, group, choice.algorithm, choice.protocol)
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """A warning where calls lay outside what the profile was calibrated with."""
+        return () if self.calibrated is None else self.calibrated.warnings
+
+    def _lowered(
+        self, call: Call, ranks: IntArray, choice: Choice, name: str | None, router: Router | None
+    ) -> Collective:
         if choice.protocol not in self.profile.protocols:
             raise ScheduleError(unknown_name("protocol", choice.protocol, self.profile.protocols))
         title = name or f"{call.collective} {choice.algorithm} {choice.protocol}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -268,7 +269,8 @@ class _Runner:
         record: CollectiveRecord,
         lowered: Collective,
     ) -> Row:
-        time_s = max(self._measured_s(call, record), self.cluster.profile.least_call_s)
+        least_s = self.cluster.profile.least_call_s * self.cluster.factor(call, group, choice)
+        time_s = max(self._measured_s(call, record), least_s)
         limit_s = bound_s(self.cluster, call, group)
         window_s = float(np.max(record.end_s) - np.min(record.call_s))
         if call.world_size > 1 and window_s < limit_s * (1 - 1e-9):
@@ -309,6 +311,10 @@ class _Runner:
         if call.world_size == 1:
             return None
         nodes = self.cluster.group_nodes(group)
+        calibrated = self.cluster.calibrated
+        width = None if calibrated is None else calibrated.half_width(call, group)
+        if width is not None:
+            return math.expm1(width) * time_s
         share = self.cluster.profile.uncertainty(call.size_bytes, nodes)
         return None if share is None else share * time_s
 
@@ -411,7 +417,7 @@ class _Runner:
             link_trace=link_events(self.cluster, last.outcome) if self.record else (),
             vertices=vertices(self.cluster),
             devices=devices(self.cluster),
-            warnings=(*self.cluster.warnings, *warnings),
+            warnings=(*self.cluster.warnings, *self.cluster.outside, *warnings),
             notes=(*self.cluster.notes, *notes),
             provenance=Provenance.of_this_process(
                 version=simulator.__version__,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from simulator.base.errors import CollsimError
@@ -45,6 +46,7 @@ def resolve(reader: Reader, read: Resolved, root: Mapping) -> Resolved:
     n_gpus = _count_gpus(reader, read)
     read = _network(reader, read)
     read = _traffic(reader, read, n_gpus)
+    read = _profile_file(reader, read)
     wrong = _wrong_costs(read)
     for key, error in wrong.items():
         reader.refuse_all(join("costs", key), error)
@@ -65,6 +67,16 @@ def _channels(reader: Reader, read: Resolved) -> None:
             f"{channels} channels are more than this version of NCCL has",
             allowed=f"1 … {most}",
         )
+
+
+def _profile_file(reader: Reader, read: Resolved) -> Resolved:
+    """Return the scenario with a profile's file found from where the scenario's file stands."""
+    place = reader.place_of("costs.profile").file
+    named = Path(read.costs.profile)
+    if not plugins.is_profile_file(read.costs.profile) or not Path(place).is_file():
+        return read
+    found = str(Path(place).parent / named)
+    return replace(read, costs=replace(read.costs, profile=found))
 
 
 def _wrong_costs(read: Resolved) -> dict[str, CollsimError]:

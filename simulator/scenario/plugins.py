@@ -23,6 +23,9 @@ __all__ = [
     "element_bytes",
     "fabric_kinds",
     "fabric_options",
+    "is_profile_file",
+    "library_of",
+    "most_channels",
     "node_template",
     "routing_options",
 ]
@@ -121,6 +124,23 @@ def most_channels(profile: str, version: str | None) -> int | None:
     return int(
         since("tuning", "max_channels", NcclVersion.parse(version or found.version))["count"]
     )
+
+
+def is_profile_file(name: str) -> bool:
+    """Return whether a cost profile is given as a file."""
+    from simulator.costs.calibration_file import is_profile_file as told
+
+    return told(name)
+
+
+def library_of(profile: str) -> str:
+    """Return the library of a cost profile; the name itself where there is no such profile."""
+    from simulator.costs.profile import load_profile
+
+    try:
+        return load_profile(profile).name
+    except CollsimError:
+        return profile
 
 
 def check_costs(

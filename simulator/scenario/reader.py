@@ -163,8 +163,12 @@ class Reader:
         return FAILED
 
     def refuse_all(self, path: str, error: CollsimError, place: Place | None = None) -> Any:
-        """Record the problems of an error that knows no place, and return FAILED."""
+        """Record the problems of an error, those without a place at this key; return FAILED."""
         for found in error.problems:
+            if found.file:
+                self.failed.add(path)
+                self.problems.append(found)
+                continue
             key = path if not found.key or found.key.startswith(path) else found.key
             self.refuse(
                 key, found.message, allowed=found.allowed, suggestion=found.suggestion, place=place

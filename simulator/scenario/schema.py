@@ -146,7 +146,12 @@ class CollectiveSpec:
 class CostSpec:
     """Cost constants of the communication library."""
 
-    profile: str = option("name", "nccl", doc="Cost profile, such as `nccl` or `ideal`.")
+    profile: str = option(
+        "name",
+        "nccl",
+        doc="Cost profile, such as `nccl` or `ideal`, or the file of one that `collsim fit` wrote, "
+        "found from where the scenario stands.",
+    )
     version: str | None = option(
         "text",
         None,

@@ -12,6 +12,7 @@ import re
 from dataclasses import replace
 
 from simulator.importers import MeasuredTable
+from simulator.scenario.plugins import library_of
 from simulator.verdict.processors import host_set_up
 from simulator.verdict.setup import SetUp, refuse_guess
 
@@ -225,6 +226,6 @@ def _software(set_up: SetUp, table: MeasuredTable) -> dict[str, str]:
     if together > 1:
         words["costs.gpus_per_process"] = str(together)
     profile = set_up.words.get("costs.profile", set_up.words.get("costs", "nccl"))
-    if table.nccl_version and profile == "nccl" and set_up.file is None:
+    if table.nccl_version and library_of(profile) == "nccl" and set_up.file is None:
         words["costs.version"] = table.nccl_version
     return words

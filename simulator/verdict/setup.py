@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from simulator.base.errors import CollsimError, Problem, ScenarioError
 from simulator.importers import MeasuredTable
+from simulator.scenario.plugins import is_profile_file
 from simulator.scenario.resolve import from_words, load
 from simulator.scenario.resolved import Resolved
 
@@ -92,7 +93,8 @@ class SetUp:
         node, nodes = words.pop("node", "?"), words.pop("nodes", "1")
         per_node = words.pop("gpus_per_node", None)
         head = f"{nodes} × {node}" + (f", {per_node} GPUs each" if per_node else "")
-        library = words.pop("costs.profile", "nccl").upper()
+        library = words.pop("costs.profile", "nccl")
+        library = library if is_profile_file(library) else library.upper()
         version = words.pop("costs.version", None)
         together = words.pop("costs.gpus_per_process", None)
         parts = [head]
