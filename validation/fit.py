@@ -25,6 +25,7 @@ from validation.fitting.cases import Case, cases, why_not_fitted
 from validation.fitting.cross import band_rows, covered, left_out, statistics
 from validation.fitting.document import profile_path, read_document, with_constants, write_document
 from validation.fitting.problem import Problem, build, profile_values, solve
+from validation.fitting.widths import PROFILES, widths_of, write_widths
 from validation.published import set_ups
 
 __all__ = [
@@ -39,7 +40,6 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float64]
-PROFILES = ("nccl", "rccl")
 LEAST_ROWS = 12
 """Fewer rows than this say too little for a fit."""
 LEAST_SPAN = 64.0
@@ -264,7 +264,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         moved = moved_by(options.profile, fit)
         fixed = not moved
     chosen = [case for case in cases() if case.profile == options.profile]
-    summary = summary_of(fit, chosen)
+    outside, without = left_out(fit.problem, fit.theta)
+    summary = summary_of(fit, chosen, outside)
     for parameter, used in zip(fit.problem.given, fit.problem.used, strict=True):
         after = fit.values[parameter.key] / parameter.scale
         note = "" if used else "  (no data)"
@@ -279,6 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.write:
         document = read_document(options.profile)
         write_document(options.profile, document | summary)
+        write_widths(options.profile, widths_of(fit.problem, outside, without))
         out.write(f"written: {profile_path(options.profile)}\n")
     return 0 if fixed else 1
 

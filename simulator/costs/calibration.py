@@ -188,9 +188,10 @@ class Calibration:
         for collective in dict.fromkeys(entry.collective for entry in self.measured):
             near = [entry for entry in self.measured if entry.collective == collective]
             least, most = self.sizes_of(collective)
+            nodes = _span([e.nodes for e in near])
             parts.append(
                 f"{collective}, {_span([e.ranks for e in near])} ranks, "
-                f"{_span([e.nodes for e in near])} node(s), "
+                f"{nodes} node{'' if nodes == '1' else 's'}, "
                 f"{format_size(least)} to {format_size(most)}"
             )
         return f"{'; '.join(parts)} on {self.node}"

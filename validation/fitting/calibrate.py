@@ -21,9 +21,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from validation.fitting.problem import Row
+from validation.fitting.problem import Problem, Row
 
-__all__ = ["GROUPS", "Machine", "Widths", "conditioned", "estimate", "machine_of"]
+__all__ = [
+    "GROUPS",
+    "PARTS",
+    "Machine",
+    "Posterior",
+    "Widths",
+    "calibrate",
+    "conditioned",
+    "estimate",
+    "group_of",
+    "machine_of",
+    "part_of",
+    "rest_of",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -56,6 +69,10 @@ _MOST_ROWS = 60
 """Rows of a machine that the widths are estimated from: more say little that is new."""
 _TRUST = 0.5
 """How far a width is believed to be from its start, in log."""
+_ROUNDS = 6
+"""Most times that the slopes of a machine are taken again at the constants found."""
+_STILL = 3e-3
+"""Constants that move by less, in log, have settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +262,11 @@ def _thinned(machine: Machine) -> Machine:
     n = len(machine.errors)
     if n <= _MOST_ROWS:
         return machine
-    return _part(machine, np.unique(np.linspace(0, n - 1, _MOST_ROWS).round().astype(np.int64)))
+    return part_of(machine, np.unique(np.linspace(0, n - 1, _MOST_ROWS).round().astype(np.int64)))
 
 
-def _part(machine: Machine, rows: IntArray) -> Machine:
+def part_of(machine: Machine, rows: IntArray) -> Machine:
+    """Return some rows of a machine."""
     return Machine(
         errors=machine.errors[rows],
         slopes=machine.slopes[rows],
@@ -265,10 +283,179 @@ def conditioned(
     group = np.array([group_of(key) for key in keys])
     values = np.exp(widths.vector())
     both = np.concatenate([known, asked])
-    parts = _Parts(_part(machine, both), group)
+    parts = _Parts(part_of(machine, both), group)
     covariance = parts.covariance(values[:-2])
     n = len(known)
     inner, errors = covariance[:n, :n], machine.errors[known]
     noise = parts.noise(values[-2:])[:n]
     noise = noise * _outliers(inner, errors, noise)
     return np.asarray(covariance[n:, :n] @ np.linalg.solve(inner + np.diag(noise), errors))
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """What known rows of a machine say: its constants, and what the model gets wrong there."""
+
+    theta: FloatArray
+    """Logs of the constants."""
+    spread: FloatArray
+    """Standard deviations of these logs."""
+    machine: Machine
+    """The known rows; errors and slopes at *theta*."""
+    weight: FloatArray
+    """By which the covariance with each known row gives the discrepancy, shape (rows,)."""
+    times: FloatArray
+    """How many times larger the variance of each known row is than usual: an outlier's."""
+    widths: Widths
+    keys: tuple[str, ...]
+
+    def discrepancy(self, octave: FloatArray, way: IntArray, table: IntArray) -> FloatArray:
+        """Return the log of predicted over measured time that the constants leave.
+
+        Parameters
+        ----------
+        octave, way, table
+            As in `Machine`, of the rows that are asked for; numbers that no known row has stand
+            for other ways and tables.
+        """
+        return np.asarray(sum(self.by_part(octave, way, table)))
+
+    def by_part(self, octave: FloatArray, way: IntArray, table: IntArray) -> list[FloatArray]:
+        """Return the discrepancy by `PARTS`."""
+        asked = _rows_at(octave, way, table, len(self.keys))
+        parts = _Parts(_joined(self.machine, asked), self._group())
+        n = len(self.weight)
+        values = self.widths.discrepancy**2
+        matrices = parts.parts[len(GROUPS) :]
+        return [
+            sum(
+                (values[i] * (matrices[i][n:, :n] @ self.weight) for i in (2 * k, 2 * k + 1)),
+                np.zeros(len(octave)),
+            )
+            for k in range(len(PARTS))
+        ]
+
+    def spread_of(self, asked: Machine) -> FloatArray:
+        """Return the standard deviation of the log of measured over predicted time of rows."""
+        parts = _Parts(_joined(self.machine, asked), self._group())
+        values = np.exp(self.widths.vector())
+        covariance = parts.covariance(values[:-2])
+        noise = parts.noise(values[-2:])
+        n = len(self.weight)
+        inner = covariance[:n, :n] + np.diag(noise[:n] * self.times)
+        cross = covariance[n:, :n]
+        left = np.diag(covariance[n:, n:]) - np.einsum("ij,ji->i", cross, _solved(inner, cross.T))
+        return np.asarray(np.sqrt(np.maximum(left, 0.0) + noise[n:]))
+
+    def _group(self) -> IntArray:
+        return np.array([group_of(key) for key in self.keys])
+
+
+def calibrate(problem: Problem, machine: Machine, theta: FloatArray, widths: Widths) -> Posterior:
+    """Return the most probable constants and discrepancy of a machine, its rows being known.
+
+    The slopes are taken again at the constants found until those settle (Gauss-Newton), so that
+    the constants are the mode, too, where times are no straight lines of them.
+
+    Parameters
+    ----------
+    problem
+        The known rows and the parameters, with their bounds.
+    machine
+        The same rows as `machine_of` has them; what counts are octave, way and table.
+    theta
+        Logs of the shipped constants: the mode before anything was measured.
+    widths
+        How far machines are from them.
+    """
+    keys = tuple(parameter.key for parameter in problem.given)
+    group = np.array([group_of(key) for key in keys])
+    values = np.exp(widths.vector())
+    variance = values[group] ** 2
+    low, high = np.minimum(problem.low, theta), np.maximum(problem.high, theta)
+    at = theta
+    slopes = problem.slopes(at)
+    for number in range(_ROUNDS):
+        straight = problem.errors(at) - slopes @ (at - theta)
+        parts = _Parts(_with(machine, straight, slopes), group)
+        covariance = parts.covariance(values[:-2])
+        noise = parts.noise(values[-2:])
+        noise = noise * _outliers(covariance, straight, noise)
+        inner = covariance + np.diag(noise)
+        shift = -variance * (slopes.T @ np.linalg.solve(inner, straight))
+        found = np.clip(theta + shift, low, high)
+        # Where a kink throws the constants to and fro they settle half the way.
+        found = found if number < 2 else 0.5 * (at + found)
+        moved = float(np.abs(found - at).max(initial=0.0))
+        at = found
+        slopes = problem.slopes(at)
+        if moved < _STILL:
+            break
+    told = slopes * variance
+    spread2 = variance - np.einsum("ij,ji->i", told.T, _solved(inner, told))
+    spread = np.sqrt(np.maximum(spread2, 0.0))
+    return rest_of(_with(machine, problem.errors(at), slopes), at, spread, widths, keys)
+
+
+def rest_of(
+    machine: Machine, theta: FloatArray, spread: FloatArray, widths: Widths, keys: Sequence[str]
+) -> Posterior:
+    """Return the discrepancy that constants leave, which are taken as they are.
+
+    Parameters
+    ----------
+    machine
+        The known rows, errors and slopes at *theta*.
+    theta, spread
+        Logs of the constants and their standard deviations.
+    widths, keys
+        As in `conditioned`.
+    """
+    group = np.array([group_of(key) for key in keys])
+    values = np.exp(widths.vector())
+    parts = _Parts(machine, group)
+    only = values[:-2].copy()
+    only[: len(GROUPS)] = 0.0
+    covariance = parts.covariance(only)
+    noise = parts.noise(values[-2:])
+    times = _outliers(covariance, machine.errors, noise)
+    weight = np.linalg.solve(covariance + np.diag(noise * times), machine.errors)
+    return Posterior(
+        theta=theta,
+        spread=spread,
+        machine=machine,
+        weight=np.asarray(weight),
+        times=times,
+        widths=widths,
+        keys=tuple(keys),
+    )
+
+
+def _solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
+    return np.asarray(np.linalg.solve(matrix, right))
+
+
+def _with(machine: Machine, errors: FloatArray, slopes: FloatArray) -> Machine:
+    return Machine(
+        errors=errors, slopes=slopes, octave=machine.octave, way=machine.way, table=machine.table
+    )
+
+
+def _rows_at(octave: FloatArray, way: IntArray, table: IntArray, constants: int) -> Machine:
+    return Machine(
+        errors=np.zeros(len(octave)),
+        slopes=np.zeros((len(octave), constants)),
+        octave=octave,
+        way=way,
+        table=table,
+    )
+
+
+def _joined(first: Machine, second: Machine) -> Machine:
+    return Machine(
+        errors=np.concatenate([first.errors, second.errors]),
+        slopes=np.vstack([first.slopes, second.slopes]),
+        octave=np.concatenate([first.octave, second.octave]),
+        way=np.concatenate([first.way, second.way]),
+        table=np.concatenate([first.table, second.table]),
+    )

@@ -9,8 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from validation.fitting.calibrate import Machine, conditioned, estimate, machine_of
-from validation.fitting.problem import Problem, Row, range_of, refine
+from validation.fitting.calibrate import (
+    Machine,
+    Widths,
+    calibrate,
+    estimate,
+    machine_of,
+    part_of,
+)
+from validation.fitting.problem import Parameter, Problem, Row, range_of, refine
 
 __all__ = [
     "BANDS",
@@ -97,10 +104,28 @@ def grades(problem: Problem, theta: FloatArray) -> Graded:
             part_rows = [rows[i] for i in mine]
             known, unknown = sweep_of(part_rows)
             if len(known):
-                calibrated[mine[unknown]] = zero[mine[unknown]] - conditioned(
-                    machines[name], known, unknown, keys, own
+                calibrated[mine[unknown]] = _asked(
+                    part_rows, problem.given, machines[name], known, unknown, without[name], own
                 )
     return Graded(rows=tuple(rows), zero_shot=zero, floor_known=floor, calibrated=calibrated)
+
+
+def _asked(
+    rows: Sequence[Row],
+    given: Sequence[Parameter],
+    machine: Machine,
+    known: IntArray,
+    unknown: IntArray,
+    theta: FloatArray,
+    widths: Widths,
+) -> FloatArray:
+    """Return the errors of rows of a machine that is calibrated with others of its rows."""
+    found = calibrate(
+        Problem([rows[i] for i in known], given), part_of(machine, known), theta, widths
+    )
+    asked = Problem([rows[i] for i in unknown], given).errors(found.theta)
+    rest = part_of(machine, unknown)
+    return asked - found.discrepancy(rest.octave, rest.way, rest.table)
 
 
 def machines_of(
