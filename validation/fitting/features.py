@@ -24,7 +24,7 @@ from simulator.fabric.model import LINK_KINDS, NETWORK_KINDS
 from validation.fitting.cases import Case, cluster_for
 from validation.fitting.formulas import Edge, Path, Pipeline, RingForm, RowFormula, Single, Values
 
-__all__ = ["formula", "neutral"]
+__all__ = ["bare_of", "formula", "formula_on", "neutral"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -78,24 +78,63 @@ def formula(
     values
         The profile's constants: the formula is then tied to the engine's time with them.
     """
-    full = cluster_for(case, profile)
-    group = np.arange(case.n_ranks)
     call = Call(
         collective=case.collective, world_size=case.n_ranks, size_bytes=size_bytes, root=case.root
     )
-    algorithm = _OURS.get((case.algorithm or "").upper(), "auto")
     protocol = {"SIMPLE": "Simple"}.get((case.protocol or "auto").upper(), case.protocol or "auto")
+    return formula_on(
+        cluster_for(case, profile),
+        _bare_cluster(case, profile),
+        call,
+        np.arange(case.n_ranks),
+        algorithm=_OURS.get((case.algorithm or "").upper(), "auto"),
+        protocol=protocol,
+        together=case.gpus_per_process,
+        values=values,
+    )
+
+
+def formula_on(
+    full: Cluster,
+    bare: Cluster,
+    call: Call,
+    group: IntArray,
+    *,
+    algorithm: str = "auto",
+    protocol: str = "auto",
+    together: int = 1,
+    values: Values | None = None,
+) -> RowFormula | None:
+    """Return the formula of a call on a cluster; None where the call cannot be made.
+
+    Parameters
+    ----------
+    full, bare
+        The cluster, and the same with a `neutral` profile.
+    call, group
+        What is called on which global ranks.
+    algorithm, protocol
+        Fixed parts of the choice.
+    together
+        GPUs for which one process launches.
+    values
+        The profile's constants: the formula is then tied to the engine's time with them.
+    """
     try:
         choice = choose(full, call, group, algorithm=algorithm, protocol=protocol)
-        bare = _bare_cluster(case, profile)
         made = bare.collective(call, group, choice)
     except CollsimError:
         return None
     found = _Extractor(bare, made, choice, group).formula()
-    found = replace(found, together=case.gpus_per_process)
-    if values is None or case.n_ranks > _MOST_RANKS_TIED:
+    found = replace(found, together=together)
+    if values is None or call.world_size > _MOST_RANKS_TIED:
         return found
     return found.tied_to(lone_time_s(full, call, group, choice), values)
+
+
+def bare_of(full: Cluster) -> Cluster:
+    """Return a cluster with nothing but physics in its costs."""
+    return Cluster(full.fabric, full.lowering.router, neutral(full.profile))
 
 
 _MOST_RANKS_TIED = 160
