@@ -24,6 +24,7 @@ from simulator.costs.profile import load_profile, shipped_profile
 from validation.fitting.cases import Case, cases, why_not_fitted
 from validation.fitting.cross import band_rows, covered, left_out, statistics
 from validation.fitting.document import profile_path, read_document, with_constants, write_document
+from validation.fitting.enough import too_little
 from validation.fitting.problem import Problem, build, profile_values, solve
 from validation.fitting.widths import PROFILES, widths_of, write_widths
 from validation.published import set_ups
@@ -40,10 +41,6 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float64]
-LEAST_ROWS = 12
-"""Fewer rows than this say too little for a fit."""
-LEAST_SPAN = 64.0
-"""Largest over smallest size below which a sweep says nothing of both latency and bandwidth."""
 MOST_PASSES = 6
 """Formulas are tied to the engine at the constants of the pass before: so many passes at most."""
 TOLERANCE = 0.1
@@ -71,8 +68,7 @@ def check_enough(chosen: Sequence[Case]) -> None:
     Raises
     ------
     CalibrationError
-        Sick set-ups, fewer than `LEAST_ROWS` rows, sizes within a factor of `LEAST_SPAN`, times
-        that are not positive; all problems at once.
+        Sick set-ups, times that are not positive, and what `too_little` finds; all at once.
     """
     problems = [
         Wrong(
@@ -86,18 +82,8 @@ def check_enough(chosen: Sequence[Case]) -> None:
         for case in chosen
         if not (np.isfinite(case.time_s).all() and (case.time_s > 0).all())
     ]
-    sizes = np.concatenate([case.size_bytes for case in chosen]) if chosen else np.zeros(0)
-    if len(sizes) < LEAST_ROWS:
-        problems.append(
-            Wrong(message=f"{len(sizes)} rows", allowed=f"at least {LEAST_ROWS} rows for a fit")
-        )
-    elif sizes.max() < LEAST_SPAN * max(sizes.min(), 1):
-        problems.append(
-            Wrong(
-                message=f"sizes from {sizes.min()} to {sizes.max()} B",
-                allowed=f"a sweep over a factor of {LEAST_SPAN:g}, that shows latency and rate",
-            )
-        )
+    sizes = [case.size_bytes for case in chosen]
+    problems += too_little(np.concatenate(sizes) if sizes else np.zeros(0, dtype=np.int64))
     if problems:
         raise CalibrationError(problems)
 

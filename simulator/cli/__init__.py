@@ -22,6 +22,7 @@ def main() -> None:
         check,
         compare,
         explain,
+        fit,
         listing,
         measure,
         run,
@@ -46,6 +47,7 @@ def main() -> None:
     app.command("check", help=check.HELP)(check.command)
     app.command("compare", help=compare.HELP)(compare.command)
     app.command("explain", help=explain.HELP)(explain.command)
+    app.command("fit", help=fit.HELP)(fit.command)
     app.command("step", help=step.HELP)(step.command)
     app.command("tune", help=tune.HELP)(tune.command)
     app.command("show", help=show.HELP)(show.command)

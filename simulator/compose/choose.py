@@ -214,6 +214,8 @@ def choose(
         except (RoutingError, ScheduleError) as error:
             refusal = error
             continue
+        # A machine's factors were seen on what its library chose: they must not choose again.
+        time_s /= cluster.factor(call, group, option)
         if best is None or time_s < best[0]:
             best = (time_s, option)
     if best is None:

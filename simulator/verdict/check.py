@@ -59,7 +59,7 @@ class Machine:
     checks: tuple[Check, ...]
     health: Health
     diagnosis: Diagnosis | None
-    """None for a healthy machine: nothing is to be explained."""
+    """None for a healthy machine, of which nothing is to be explained, or where none was asked."""
 
 
 def causes_of(diagnosis: Diagnosis) -> tuple[Explanation, ...]:
@@ -90,6 +90,7 @@ def check_tables(
     pairs: Sequence[tuple[SetUp, MeasuredTable]],
     *,
     workers: int | None = None,
+    causes: bool = True,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Machine]:
     """Judge tables against healthy machines and look for causes where they are not.
@@ -104,6 +105,8 @@ def check_tables(
         not set-up.
     workers
         Processes that simulate faults; None: one per core, where that is faster.
+    causes
+        No: the verdict alone, which takes no simulation of faults.
     on_progress
         Called with (simulations done, in all).
 
@@ -120,7 +123,7 @@ def check_tables(
     groups: dict[str, list[tuple[SetUp, MeasuredTable]]] = {}
     for set_up, table in pairs:
         groups.setdefault(_machine_key(set_up), []).append((set_up, table))
-    return [_machine(members, workers, on_progress) for members in groups.values()]
+    return [_machine(members, workers, causes, on_progress) for members in groups.values()]
 
 
 def _machine_key(set_up: SetUp) -> str:
@@ -133,6 +136,7 @@ def _machine_key(set_up: SetUp) -> str:
 def _machine(
     pairs: Sequence[tuple[SetUp, MeasuredTable]],
     workers: int | None,
+    causes: bool,
     on_progress: Callable[[int, int], None] | None,
 ) -> Machine:
     clusters = Clusters()
@@ -148,7 +152,7 @@ def _machine(
         cases.append(Case(set_up=quick, table=table, rows=rows))
     health = together([(check.health, check.findings) for check in checks])
     diagnosis = None
-    if health is not Health.HEALTHY:
+    if causes and health is not Health.HEALTHY:
         diagnosis = diagnose(cases, workers=workers, clusters=clusters, on_progress=on_progress)
     return Machine(checks=tuple(checks), health=health, diagnosis=diagnosis)
 

@@ -1,0 +1,321 @@
+"""``collsim fit LOG...``: a cost profile of this machine from its own measurements."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simulator.cli.measured import (
+    Collective,
+    Costs,
+    Fabric,
+    Given,
+    GpusPerNode,
+    NodeName,
+    Nodes,
+    Scenario,
+    Settings,
+    read_tables,
+    set_up_for,
+    tell_set_up,
+    tell_warnings,
+)
+
+if TYPE_CHECKING:
+    from simulator.base.errors import Problem
+    from simulator.results.layout import Table as Shown
+    from simulator.verdict.check import Machine
+    from validation.fitting.machine import MachineFit, Table
+    from validation.fitting.profile_file import Constant
+
+HELP = "Calibrate a cost profile with nccl-tests logs of one machine, for --costs FILE."
+
+MOST_CONSTANTS = 16
+"""Constants on the screen; the file has all."""
+MOST_FAR = 6
+"""Rows on the screen that fit badly."""
+
+
+def command(
+    logs: Annotated[
+        list[str], typer.Argument(help="Logs of nccl-tests or rccl-tests of one machine, or - .")
+    ],
+    out: Annotated[str, typer.Option("--out", help="Where the profile goes, such as my.yaml.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Of the profile; default the file's.")
+    ] = None,
+    node: NodeName = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
+    fabric: Fabric = None,
+    scenario: Scenario = None,
+    costs: Costs = None,
+    set_: Settings = None,
+    collective: Collective = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Calibrate a cost profile with logs of one machine."""
+    from simulator.base.errors import CalibrationError
+    from simulator.cli.output import progress_of
+    from simulator.results.files import write_text
+    from validation.fitting.machine import Table, fit_machine, problems_of
+
+    _check_out(out, force)
+    read, warnings = read_tables(logs, collective)
+    tell_warnings(warnings)
+    given = Given(
+        node=node,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        fabric=fabric,
+        scenario=scenario,
+        settings=tuple(set_ or ()),
+        costs=costs,
+    )
+    tables = [
+        Table(file=file, table=table, set_up=set_up_for(given, table)) for file, table in read
+    ]
+    _tell_set_ups(tables)
+    problems = problems_of(tables)
+    problems += _tell_verdict(tables, given) if len(_presets(tables)) == 1 else []
+    if problems:
+        raise CalibrationError([*problems])
+    report: Any
+    with progress_of(3 * len(tables), "fitting", quiet) as report:
+        found = fit_machine(
+            [_as_run(entry) for entry in tables], name=name or Path(out).stem, on_progress=report
+        )
+    _tell(found, tables)
+    write_text(out, found.text)
+    typer.echo(f"wrote {out}", err=True)
+    typer.echo(f"try: {_next(tables[0], given, out)}")
+
+
+def _check_out(out: str, force: bool) -> None:
+    """Refuse a file that cannot be written, is there already, or that --costs would not take."""
+    from simulator.base.errors import Problem, ScenarioError
+    from simulator.cli.output import Files, check_places
+
+    if Path(out).suffix not in (".yaml", ".yml"):
+        raise ScenarioError(
+            Problem(file=out, message="is no name of a profile's file", allowed="--out NAME.yaml")
+        )
+    if Path(out).is_file() and not force:
+        raise ScenarioError(
+            Problem(file=out, message="is there already", allowed="another file, or --force")
+        )
+    check_places(Files(json=out))
+
+
+def _as_run(entry: Table) -> Table:
+    from dataclasses import replace
+
+    return replace(entry, set_up=entry.set_up.as_observed())
+
+
+def _presets(tables: list[Table]) -> set[str]:
+    return {entry.set_up.words.get("node", "") for entry in tables}
+
+
+def _tell_set_ups(tables: list[Table]) -> None:
+    """Print the set-ups, each once."""
+    told: set[str] = set()
+    for entry in tables:
+        if entry.set_up.title in told:
+            continue
+        told.add(entry.set_up.title)
+        if not entry.set_up.reasons:
+            typer.echo(f"set-up: {entry.set_up.title}")
+        tell_set_up(entry.set_up)
+
+
+def _tell_verdict(tables: list[Table], given: Given) -> list[Problem]:
+    """Print whether the machine is healthy; return why a sick one is not fitted."""
+    from simulator.base.errors import Problem
+    from simulator.verdict.check import check_tables
+    from simulator.verdict.health import Health
+
+    machines = check_tables([(entry.set_up, entry.table) for entry in tables], causes=False)
+    health = max(machine.health for machine in machines)
+    typer.echo(f"verdict: {health.name.lower()}")
+    if health is Health.HEALTHY:
+        return []
+    reasons = _reasons(machines)
+    ask = f"collsim check {_words(tables, given)}"
+    if health is Health.SUSPICIOUS:
+        tell_warnings(
+            [
+                Problem(message=text, allowed=f"`{ask}` tells the likely causes")
+                for text in reasons[:1]
+            ]
+        )
+        return []
+    return [
+        Problem(
+            message=f"the machine is sick: {'; '.join(reasons)}; its times say what is broken, "
+            "not what the library costs",
+            allowed=f"logs of a healthy machine. `{ask}` tells the likely causes",
+        )
+    ]
+
+
+def _reasons(machines: list[Machine]) -> list[str]:
+    from simulator.verdict.health import Health
+
+    return [
+        f"{check.table.collective} {finding.name}: {finding.words}"
+        for machine in machines
+        for check in machine.checks
+        for finding in check.findings
+        if finding.health is not Health.HEALTHY
+    ]
+
+
+def _words(tables: list[Table], given: Given) -> str:
+    """Return logs and set-up as the command line has them."""
+    words = [shlex.quote(file) for file in dict.fromkeys(entry.file for entry in tables)]
+    flags = {
+        "--node": given.node,
+        "--nodes": given.nodes,
+        "--gpus-per-node": given.gpus_per_node,
+        "--fabric": given.fabric,
+        "--scenario": given.scenario,
+    }
+    words += [f"{flag} {shlex.quote(value)}" for flag, value in flags.items() if value is not None]
+    words += [f"--set {shlex.quote(text)}" for text in given.settings]
+    return " ".join(words)
+
+
+def _next(first: Table, given: Given, out: str) -> str:
+    """Return a command that uses the file."""
+    words = first.set_up.words
+    if first.set_up.file is not None:
+        return f"collsim compare {_words([first], given)} --costs {shlex.quote(out)}"
+    parts = [f"collsim bench {first.table.collective} --node {words['node']}"]
+    parts += [f"--nodes {words['nodes']}"] if "nodes" in words else []
+    parts += [f"-g {words['gpus_per_node']}"] if "gpus_per_node" in words else []
+    parts += [f"--fabric {words['fabric.kind']}"] if "fabric.kind" in words else []
+    together = "costs.gpus_per_process"
+    parts += [f"--set {together}={words[together]}"] if together in words else []
+    return " ".join([*parts, f"--costs {shlex.quote(out)}"])
+
+
+# -- the screen -------------------------------------------------------------------------------
+
+
+def _tell(found: MachineFit, tables: list[Table]) -> None:
+    import sys
+
+    terminal = sys.stdout.isatty()
+    moved = [entry for entry in found.file.constants if entry.moved]
+    typer.echo("")
+    typer.echo(_constants_table(moved).render(terminal=terminal))
+    still = len(found.file.constants) - len(moved)
+    typer.echo(f"{still} more constants are in play and stay as shipped")
+    typer.echo("")
+    typer.echo(_errors_table(found).render(terminal=terminal))
+    _tell_far(found, tables)
+    typer.echo("")
+    typer.echo("holds for " + "; ".join(_ranges(found)) + f" on {found.file.node}")
+    if found.left_out:
+        typer.echo(f"{found.left_out} rows of long tables did not take part")
+
+
+def _ranges(found: MachineFit) -> list[str]:
+    from simulator.base.units import format_size
+
+    return [
+        f"{entry.key}, {format_size(entry.sizes_bytes[0])} to {format_size(entry.sizes_bytes[1])}"
+        for entry in found.file.data
+    ]
+
+
+def _constants_table(moved: list[Constant]) -> Shown:
+    import math
+
+    from simulator.results.layout import Column, Table
+
+    def surprise(entry: Constant) -> float:
+        return -abs(math.log(entry.fitted / entry.shipped))
+
+    def shown(value: float, unit: str) -> str:
+        return f"{value:.3g}" + ("" if unit == "share" else f" {unit}")
+
+    lines = [
+        (
+            entry.key,
+            entry.group,
+            shown(entry.shipped, entry.parameter.unit),
+            shown(entry.fitted, entry.parameter.unit),
+            f"{100 * math.expm1(entry.spread):.0f} %",
+        )
+        for entry in sorted(moved, key=surprise)[:MOST_CONSTANTS]
+    ]
+    remarks = ["±: standard deviation of the fitted value"]
+    if len(moved) > MOST_CONSTANTS:
+        remarks.append(f"{len(moved) - MOST_CONSTANTS} that moved less are in the file")
+    return Table(
+        columns=(
+            Column(title="constant", right=False, style="cyan", flexible=True),
+            Column(title="mechanism", right=False),
+            Column(title="shipped"),
+            Column(title="fitted", style="bold green"),
+            Column(title="±"),
+        ),
+        rows=tuple(lines),
+        title="Constants that moved",
+        remarks=tuple(remarks),
+    )
+
+
+def _errors_table(found: MachineFit) -> Shown:
+    from simulator.results.layout import Column, Table
+    from simulator.verdict.statistics import errors_by_range
+
+    before, after = errors_by_range(found.before), errors_by_range(found.after)
+
+    def percent(value: float) -> str:
+        return f"{100 * value:.1f} %"
+
+    return Table(
+        columns=(
+            Column(title="sizes", right=False, style="bold"),
+            Column(title="rows"),
+            Column(title="median before"),
+            Column(title="after", style="bold green"),
+            Column(title="90 % before"),
+            Column(title="after", style="bold green"),
+        ),
+        rows=tuple(
+            (
+                old.name,
+                str(old.n_rows),
+                percent(old.median),
+                percent(new.median),
+                percent(old.p90),
+                percent(new.p90),
+            )
+            for old, new in zip(before, after, strict=True)
+        ),
+        title="Errors of these rows, as shares of the measured time",
+        remarks=("rows that were not fitted are off by more: docs/accuracy.md, calibrated",),
+    )
+
+
+def _tell_far(found: MachineFit, tables: list[Table]) -> None:
+    from simulator.base.units import format_size, format_time
+
+    if not found.far:
+        return
+    typer.echo("")
+    typer.echo(f"{len(found.far)} rows fit badly and count less:")
+    for place in found.far[:MOST_FAR]:
+        row = found.after[place]
+        typer.echo(
+            f"  {tables[found.of_table[place]].file}:{row.line}: {format_size(row.size_bytes)} "
+            f"took {format_time(row.measured_s, 3)}, fitted {format_time(row.predicted.time_s, 3)}"
+        )
