@@ -205,9 +205,8 @@ def _surprise(parts: _Parts, vector: FloatArray) -> tuple[float, FloatArray]:
     for width, share in zip(widths[-2:], parts.shares, strict=True):
         each = share * times
         slope.append(width**2 * (float(np.diag(inverse) @ each) - float(white @ (each * white))))
-    # Student's t: a large variance has its price.
-    tail = 0.5 * float((_TAIL * (1.0 / times + np.log(times)) - _TAIL).sum())
-    return 0.5 * float(parts.errors @ white) - 0.5 * float(volume) + tail, np.array(slope)
+    value = 0.5 * float(parts.errors @ white) - 0.5 * float(volume) + _tail(times)
+    return value, np.array(slope)
 
 
 def estimate(
@@ -373,28 +372,69 @@ def calibrate(problem: Problem, machine: Machine, theta: FloatArray, widths: Wid
     values = np.exp(widths.vector())
     variance = values[group] ** 2
     low, high = np.minimum(problem.low, theta), np.maximum(problem.high, theta)
-    at = theta
-    slopes = problem.slopes(at)
-    for number in range(_ROUNDS):
+    rest = _rest_parts(machine, group, widths)
+
+    def cost(at: FloatArray) -> float:
+        """Return minus the log of the posterior density, up to a constant."""
+        prior = 0.5 * float(((at - theta) ** 2 / variance).sum())
+        return prior + _misfit(*rest, problem.errors(at))
+
+    at, slopes, reached = theta, problem.slopes(theta), cost(theta)
+    for _ in range(_ROUNDS):
         straight = problem.errors(at) - slopes @ (at - theta)
-        parts = _Parts(_with(machine, straight, slopes), group)
-        covariance = parts.covariance(values[:-2])
-        noise = parts.noise(values[-2:])
-        noise = noise * _outliers(covariance, straight, noise)
-        inner = covariance + np.diag(noise)
-        shift = -variance * (slopes.T @ np.linalg.solve(inner, straight))
-        found = np.clip(theta + shift, low, high)
-        # Where a kink throws the constants to and fro they settle half the way.
-        found = found if number < 2 else 0.5 * (at + found)
-        moved = float(np.abs(found - at).max(initial=0.0))
-        at = found
-        slopes = problem.slopes(at)
-        if moved < _STILL:
+        inner = _inner(machine, straight, slopes, group, values)
+        wanted = np.clip(theta - variance * (slopes.T @ _solved(inner, straight)), low, high)
+        share = 1.0
+        while share > 0.05 and cost(at + share * (wanted - at)) > reached:
+            # A kink, such as the launch limit, lies between: part of the way is better.
+            share *= 0.5
+        step = share * (wanted - at) if share > 0.05 else np.zeros(len(at))
+        at = at + step
+        slopes, reached = problem.slopes(at), cost(at)
+        if float(np.abs(step).max(initial=0.0)) < _STILL:
             break
+    errors = problem.errors(at)
+    inner = _inner(machine, errors - slopes @ (at - theta), slopes, group, values)
     told = slopes * variance
-    spread2 = variance - np.einsum("ij,ji->i", told.T, _solved(inner, told))
-    spread = np.sqrt(np.maximum(spread2, 0.0))
-    return rest_of(_with(machine, problem.errors(at), slopes), at, spread, widths, keys)
+    left = variance - np.einsum("ij,ij->j", told, _solved(inner, told))
+    spread = np.sqrt(np.maximum(left, 0.0))
+    return rest_of(_with(machine, errors, slopes), at, spread, widths, keys)
+
+
+def _inner(
+    machine: Machine,
+    errors: FloatArray,
+    slopes: FloatArray,
+    group: IntArray,
+    values: FloatArray,
+) -> FloatArray:
+    """Return the covariance of known rows with all causes and the noise, outliers' more."""
+    parts = _Parts(_with(machine, errors, slopes), group)
+    covariance = parts.covariance(values[:-2])
+    noise = parts.noise(values[-2:])
+    return covariance + np.diag(noise * _outliers(covariance, errors, noise))
+
+
+def _rest_parts(machine: Machine, group: IntArray, widths: Widths) -> tuple[FloatArray, FloatArray]:
+    """Return the covariance of the discrepancy alone, and the variance of rows."""
+    values = np.exp(widths.vector())
+    parts = _Parts(machine, group)
+    only = values[:-2].copy()
+    only[: len(GROUPS)] = 0.0
+    return parts.covariance(only), parts.noise(values[-2:])
+
+
+def _misfit(covariance: FloatArray, noise: FloatArray, errors: FloatArray) -> float:
+    """Return minus the log likelihood of errors, the constants being given."""
+    times = _outliers(covariance, errors, noise)
+    total = covariance + np.diag(noise * times)
+    _, volume = np.linalg.slogdet(total)
+    return 0.5 * float(errors @ _solved(total, errors)) + 0.5 * float(volume) + _tail(times)
+
+
+def _tail(times: FloatArray) -> float:
+    """Return the price of large variances in Student's t."""
+    return 0.5 * float((_TAIL * (1.0 / times + np.log(times)) - _TAIL).sum())
 
 
 def rest_of(
@@ -412,12 +452,7 @@ def rest_of(
         As in `conditioned`.
     """
     group = np.array([group_of(key) for key in keys])
-    values = np.exp(widths.vector())
-    parts = _Parts(machine, group)
-    only = values[:-2].copy()
-    only[: len(GROUPS)] = 0.0
-    covariance = parts.covariance(only)
-    noise = parts.noise(values[-2:])
+    covariance, noise = _rest_parts(machine, group, widths)
     times = _outliers(covariance, machine.errors, noise)
     weight = np.linalg.solve(covariance + np.diag(noise * times), machine.errors)
     return Posterior(
