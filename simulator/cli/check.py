@@ -18,6 +18,7 @@ from simulator.cli.measured import (
     Settings,
     read_tables,
     set_up_for,
+    tell_outside,
     tell_set_up,
     tell_warnings,
 )
@@ -93,6 +94,8 @@ def command(
         costs=costs,
     )
     pairs = [(_linked(set_up_for(given, table), link or []), table) for _, table in tables]
+    for set_up, table in pairs:
+        tell_outside(set_up, table)
     report: Any
     with progress_of(len(HYPOTHESES), "simulating faults", quiet) as report:
         machines = check_tables(pairs, on_progress=report)

@@ -19,6 +19,7 @@ from simulator.cli.measured import (
     Settings,
     read_tables,
     set_up_for,
+    tell_outside,
     tell_set_up,
     tell_warnings,
 )
@@ -92,6 +93,7 @@ def _compare(file: str, table: Any, given: Given, quiet: bool) -> Comparison:
     from simulator.verdict.records import Comparison
 
     set_up = set_up_for(given, table).as_observed()
+    tell_outside(set_up, table)
     report: Any
     with progress_of(len({row.size_bytes for row in table.rows}), "predicting", quiet) as report:
         clusters = Clusters()

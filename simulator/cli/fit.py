@@ -220,16 +220,20 @@ def _tell(found: MachineFit, tables: list[Table]) -> None:
     typer.echo(_errors_table(found).render(terminal=terminal))
     _tell_far(found, tables)
     typer.echo("")
-    typer.echo("holds for " + "; ".join(_ranges(found)) + f" on {found.file.node}")
+    typer.echo(f"measured on {found.file.node}; uses beyond are told:")
+    for text in _ranges(found):
+        typer.echo(f"  {text}")
     if found.left_out:
         typer.echo(f"{found.left_out} rows of long tables did not take part")
+    typer.echo("")
 
 
 def _ranges(found: MachineFit) -> list[str]:
     from simulator.base.units import format_size
 
     return [
-        f"{entry.key}, {format_size(entry.sizes_bytes[0])} to {format_size(entry.sizes_bytes[1])}"
+        f"{entry.key.replace('/', ', ')}, {format_size(entry.sizes_bytes[0])} to "
+        f"{format_size(entry.sizes_bytes[1])}"
         for entry in found.file.data
     ]
 
@@ -312,7 +316,9 @@ def _tell_far(found: MachineFit, tables: list[Table]) -> None:
     if not found.far:
         return
     typer.echo("")
-    typer.echo(f"{len(found.far)} rows fit badly and count less:")
+    count = len(found.far)
+    head = f"{count} rows fit badly and count less:"
+    typer.echo(head if count > 1 else "a row fits badly and counts less:")
     for place in found.far[:MOST_FAR]:
         row = found.after[place]
         typer.echo(

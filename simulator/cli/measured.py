@@ -24,6 +24,7 @@ __all__ = [
     "Settings",
     "read_tables",
     "set_up_for",
+    "tell_outside",
     "tell_set_up",
     "tell_warnings",
 ]
@@ -150,3 +151,24 @@ def tell_set_up(set_up: SetUp) -> None:
         typer.echo("  give --node, --nodes or --set to correct it")
     for text in set_up.evidence:
         typer.echo(f"the log says: {text}")
+
+
+def tell_outside(set_up: SetUp, table: MeasuredTable) -> None:
+    """Warn of rows that lie outside what a calibrated profile was fitted to."""
+    from simulator.costs.profile import load_profile
+    from simulator.scenario.nodes import node_template
+
+    resolved = set_up.resolve({"collective.op": "barrier"})
+    calibration = load_profile(resolved.costs.profile).calibration
+    sizes = [row.size_bytes for row in table.rows if row.size_bytes > 0]
+    if calibration is None or table.n_ranks is None or not sizes:
+        return
+    nodes = sum(group.nodes for group in resolved.node_groups) or table.n_nodes or 1
+    presets = [node_template(group.node).name for group in resolved.node_groups]
+    reasons: list[str] = []
+    for size_bytes in (min(sizes), max(sizes)):
+        reasons += calibration.outside(
+            table.collective, table.n_ranks, nodes, size_bytes, nodes_of=presets
+        )
+    if reasons:
+        typer.echo(f"warning: {calibration.warning(reasons)}", err=True)
