@@ -89,7 +89,8 @@ def document(parts: dict[str, tuple[Graded, list[Case]]]) -> str:
         "* **calibrated**: one sweep of the machine is given (over nodes where there is one, the",
         "  longest, over the fewest nodes); its other tables are scored, or every second size",
         "  where there is one table only. The known errors are weighed by how far other machines'",
-        "  constants, and the model itself, were off (`validation/fitting/calibrate.py`).",
+        "  constants, and the model itself, were off (`validation/fitting/calibrate.py`), which is",
+        "  what `collsim fit` does.",
         "",
     ]
     for profile, (graded, chosen) in parts.items():

@@ -1,0 +1,151 @@
+"""A calibration's factor on calls: the whole time alone, parts consistent, bounds kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulator.collectives.call import Call
+from simulator.compose.build import build_cluster
+from simulator.compose.choose import lone_time_s
+from simulator.compose.cluster import Choice
+from simulator.compose.run import run_resolved
+from simulator.costs.calibration_file import identity_of
+from simulator.costs.profile import profile_data
+from simulator.scenario.resolve import from_words
+from topologies import hardware
+
+CURVES = """\
+extends: {base}
+discrepancy: {{first_octave: 0, common: [{values}]}}
+fitted:
+  node: {node}
+  base_identity: {identity}
+  ranges:
+  - {{collective: all_reduce, ranks: {ranks}, nodes: {nodes}, sizes_bytes: [1, 1000000000000]}}
+"""
+
+
+def profile(
+    folder: Path,
+    log_factor: float,
+    *,
+    base: str = "nccl",
+    node: str = "dgx-a100-80gb",
+    ranks: int = 8,
+    nodes: int = 1,
+) -> str:
+    path = folder / f"{base}{log_factor}.yaml"
+    path.write_text(
+        CURVES.format(
+            base=base,
+            values=", ".join([str(log_factor)] * 41),
+            node=node,
+            identity=identity_of(profile_data(base)),
+            ranks=ranks,
+            nodes=nodes,
+        )
+    )
+    return str(path)
+
+
+def times(costs: str, *, node: str = "dgx-a100-80gb", **words: str) -> np.ndarray:
+    found = run_resolved(
+        from_words(
+            {
+                "node": node,
+                "collective.op": "all_reduce",
+                "collective.sizes": "[8, 64K, 4M, 1G]",
+                "costs.profile": costs,
+                **{key.replace("__", "."): value for key, value in words.items()},
+            }
+        ).variants[0]
+    )
+    return np.array([row.time_s for row in found.rows])
+
+
+@pytest.mark.parametrize("level", ["folded", "steps"])
+@pytest.mark.parametrize("op", ["all_reduce", "all_to_all", "broadcast"])
+def test_a_call_alone_takes_the_factor_longer(tmp_path: Path, level: str, op: str) -> None:
+    words = {"collective__op": op, "engine__level": level, "collective__sizes": "[64K, 4M]"}
+    plain, slow = times("nccl", **words), times(profile(tmp_path, 0.25), **words)
+    assert slow == pytest.approx(plain * np.exp(0.25), rel=1e-6)
+
+
+@pytest.mark.parametrize(("node", "nodes"), [("hgx-h100", 2), ("pcie-rtx4090-8", 1)])
+def test_trees_switches_and_host_memory_are_scaled_too(
+    tmp_path: Path, node: str, nodes: int
+) -> None:
+    costs = profile(tmp_path, 0.25, node=node, ranks=8 * nodes, nodes=nodes)
+    plain = times("nccl", node=node, nodes=str(nodes))
+    slow = times(costs, node=node, nodes=str(nodes))
+    assert slow == pytest.approx(plain * np.exp(0.25), rel=1e-6)
+
+
+def test_the_launch_limit_of_processes_is_scaled(tmp_path: Path) -> None:
+    # Eight GPUs of one process: eight launches one after the other are longer than the call.
+    words = {"collective__sizes": "[8]", "costs__gpus_per_process": "8"}
+    plain, slow = times("nccl", **words), times(profile(tmp_path, 0.25), **words)
+    assert slow == pytest.approx(plain * np.exp(0.25), rel=1e-9)
+
+
+def test_rccl_chooses_as_before(tmp_path: Path) -> None:
+    node = "8xmi300x"
+    words = {"node": node, "collective__sizes": "[64K, 16M]"}
+    costs = profile(tmp_path, 0.25, base="rccl", node=hardware.canonical(node))
+    assert times(costs, **words) == pytest.approx(times("rccl", **words) * np.exp(0.25), rel=1e-6)
+
+
+def test_no_factor_lets_a_link_carry_more_than_it_can(tmp_path: Path) -> None:
+    # e^-3 of the time would be 20 times the bandwidth; run_resolved itself refuses such rows.
+    words = {"collective__sizes": "[1G]"}
+    (plain,), (fast,) = times("nccl", **words), times(profile(tmp_path, -3.0), **words)
+    efficiency = profile_data("nccl")["generations"]["ampere"]["links"]["nvlink"]
+    assert fast == pytest.approx(plain * efficiency, rel=0.1)
+
+
+def test_small_calls_may_be_faster_by_any_factor(tmp_path: Path) -> None:
+    words = {"collective__sizes": "[8]"}
+    (plain,), (fast,) = times("nccl", **words), times(profile(tmp_path, -1.0), **words)
+    assert fast == pytest.approx(plain * np.exp(-1.0), rel=1e-3)
+
+
+def test_calls_that_share_links_are_slower_together(tmp_path: Path) -> None:
+    words = {"node": "dgx-a100-80gb", "collective.op": "all_reduce", "collective.size": "1G"}
+    cluster = build_cluster(
+        from_words({**words, "costs.profile": profile(tmp_path, 0.25)}).variants[0]
+    )
+    base = build_cluster(from_words(words).variants[0])
+    call, group = Call(collective="all_reduce", world_size=8, size_bytes=1 << 30), np.arange(8)
+    choice = Choice(algorithm="ring", protocol="Simple", n_channels=24)
+    slow, plain = cluster.collective(call, group, choice), base.collective(call, group, choice)
+    factor = cluster.factor(call, group, choice)
+    assert factor == pytest.approx(np.exp(0.25))
+    # Wire bytes, rates, latencies and launch: everything that time is made of.
+    assert slow.connections.weight == pytest.approx(plain.connections.weight * factor)
+    assert slow.connections.max_rate_Bps == pytest.approx(plain.connections.max_rate_Bps / factor)
+    assert slow.connections.latency_s == pytest.approx(plain.connections.latency_s * factor)
+    assert slow.launch_s == pytest.approx(plain.launch_s * factor)
+    assert lone_time_s(cluster, call, group, choice) == pytest.approx(
+        factor * lone_time_s(base, call, group, choice), rel=1e-6
+    )
+
+
+def test_training_steps_take_the_factor_and_tell_what_lies_outside(tmp_path: Path) -> None:
+    words = {
+        "node": "dgx-a100-80gb",
+        "training.model": "gpt2",
+        "training.micro_batch": "1",
+    }
+    plain = run_resolved(from_words(words).variants[0])
+    costs = {"costs.profile": profile(tmp_path, 1.0)}
+    slow = run_resolved(from_words({**words, **costs}).variants[0])
+    assert slow.training[0].step_s > plain.training[0].step_s
+    assert slow.warnings == ()
+    fsdp = run_resolved(
+        from_words({**words, **costs, "training.data_parallel": "fsdp"}).variants[0]
+    )
+    (warning,) = fsdp.warnings
+    assert "not measured: all_gather" in warning
