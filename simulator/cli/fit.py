@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 HELP = "Calibrate a cost profile with nccl-tests logs of one machine, for --costs FILE."
 
 MOST_CONSTANTS = 16
-"""Constants on the screen; the file has all."""
+LEAST_MOVE = 0.02
+"""Constants on the screen, and how far in log they moved at least; the file has all."""
 MOST_FAR = 6
 """Rows on the screen that fit badly."""
 
@@ -213,9 +214,14 @@ def _tell(found: MachineFit, tables: list[Table]) -> None:
     terminal = sys.stdout.isatty()
     moved = [entry for entry in found.file.constants if entry.moved]
     typer.echo("")
-    typer.echo(_constants_table(moved).render(terminal=terminal))
-    still = len(found.file.constants) - len(moved)
-    typer.echo(f"{still} more constants are in play and stay as shipped")
+    shown = sorted((entry for entry in moved if _move(entry) >= LEAST_MOVE), key=_move)
+    shown = shown[::-1][:MOST_CONSTANTS]
+    if shown:
+        typer.echo(_constants_table(shown).render(terminal=terminal))
+    typer.echo(
+        f"{len(moved) - len(shown)} more constants moved a little, "
+        f"{len(found.file.constants) - len(moved)} in play stay as shipped"
+    )
     typer.echo("")
     typer.echo(_errors_table(found).render(terminal=terminal))
     _tell_far(found, tables)
@@ -238,13 +244,16 @@ def _ranges(found: MachineFit) -> list[str]:
     ]
 
 
+def _move(entry: Constant) -> float:
+    import math
+
+    return abs(math.log(entry.fitted / entry.shipped))
+
+
 def _constants_table(moved: list[Constant]) -> Shown:
     import math
 
     from simulator.results.layout import Column, Table
-
-    def surprise(entry: Constant) -> float:
-        return -abs(math.log(entry.fitted / entry.shipped))
 
     def shown(value: float, unit: str) -> str:
         return f"{value:.3g}" + ("" if unit == "share" else f" {unit}")
@@ -254,14 +263,14 @@ def _constants_table(moved: list[Constant]) -> Shown:
             entry.key,
             entry.group,
             shown(entry.shipped, entry.parameter.unit),
-            shown(entry.fitted, entry.parameter.unit),
+            shown(entry.fitted, entry.parameter.unit) + ("*" if entry.at_end else ""),
             f"{100 * math.expm1(entry.spread):.0f} %",
         )
-        for entry in sorted(moved, key=surprise)[:MOST_CONSTANTS]
+        for entry in moved
     ]
     remarks = ["±: standard deviation of the fitted value"]
-    if len(moved) > MOST_CONSTANTS:
-        remarks.append(f"{len(moved) - MOST_CONSTANTS} that moved less are in the file")
+    if any(entry.at_end for entry in moved):
+        remarks.append("*: the end of what is plausible; the rest went into the discrepancy")
     return Table(
         columns=(
             Column(title="constant", right=False, style="cyan", flexible=True),

@@ -65,6 +65,12 @@ class Constant:
         """Whether the data moved it."""
         return self.fitted != self.shipped
 
+    @property
+    def at_end(self) -> bool:
+        """Whether it stands at an end of the range that is plausible."""
+        ends = (self.parameter.low, self.parameter.high)
+        return self.moved and any(abs(math.log(self.fitted / end)) < 2 * STILL for end in ends)
+
     def record(self) -> dict[str, Any]:
         """Return what the file says of it."""
         return {
