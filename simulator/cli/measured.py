@@ -88,6 +88,8 @@ def read_tables(
     files: list[str], collective: str | None
 ) -> tuple[list[tuple[str, MeasuredTable]], list[Problem]]:
     """Return every table of every file with the file's name, and all warnings."""
+    import sys
+
     from simulator.collectives.names import canonical_collective
     from simulator.importers.nccl_tests import read
 
@@ -95,7 +97,7 @@ def read_tables(
     tables: list[tuple[str, MeasuredTable]] = []
     warnings: list[Problem] = []
     for file in files:
-        log = read(file)
+        log = read(sys.stdin.buffer.read() if file == "-" else file)
         warnings += log.warnings
         for table in log.tables:
             if table.collective == "unknown" and name is not None:

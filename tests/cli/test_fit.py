@@ -205,3 +205,16 @@ def test_force_overwrites(collsim, fitted: Path, tmp_path: Path) -> None:
     assert collsim("fit", LOG, "--out", out, "--force", "-q").code == 0
     assert load_profile(str(out)).calibration is not None
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+@pytest.mark.parametrize("command", ["compare", "check", "fit"])
+def test_a_log_comes_through_a_pipe(collsim, monkeypatch, tmp_path: Path, command: str) -> None:
+    import io
+    import sys
+
+    stream = io.TextIOWrapper(io.BytesIO(LOG.read_bytes()))
+    monkeypatch.setattr(sys, "stdin", stream)
+    more = ("--out", tmp_path / "x.yaml") if command == "fit" else ()
+    done = collsim(command, "-", "-q", *more)
+    assert done.code == 0
+    assert "all_reduce" in done.out

@@ -47,7 +47,7 @@ _MOST_EXCHANGE_RANKS = 130
 """Formulas of larger calls take minutes."""
 _MOST_ROWS = 480
 """Rows of all tables together: more say little that is new, and their covariance is a matrix."""
-_MOST_SIZES = ((64, 40), (160, 20), (_MOST_RANKS, 8))
+_MOST_SIZES = ((64, 40), (160, 31), (_MOST_RANKS, 12))
 """(ranks up to, sizes of a table that take part, evenly in log size)."""
 _FAR = 1.8
 """A row whose variance is so many times larger than usual fits badly."""
@@ -249,7 +249,8 @@ class _Work:
         self.sizes = [_chosen_sizes(entry.table, len(tables)) for entry in tables]
         first = self._resolved(0)
         self.base: str = first.costs.profile
-        self.version: str | None = first.costs.version
+        versions = {self._resolved(index).costs.version for index in range(len(tables))}
+        self.version: str | None = first.costs.version if len(versions) == 1 else None
         self.values = profile_values(self.base, load_profile(self.base))
         self.clusters = Clusters()
         self.node = ""
@@ -360,12 +361,15 @@ class _Work:
     def predicted(self, text: str) -> list[PredictedRow]:
         """Return the rows with the predictions of a profile's file."""
         found: list[PredictedRow] = []
+        clusters = Clusters()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "calibrated.yaml"
             path.write_text(text, "utf-8")
             for index, entry in enumerate(self.tables):
                 set_up = quickly(entry.set_up).with_words({"costs.profile": str(path)})
-                found += predict_rows(set_up, entry.table, sizes_bytes=self.sizes[index])
+                found += predict_rows(
+                    set_up, entry.table, sizes_bytes=self.sizes[index], clusters=clusters
+                )
                 self._tell()
         return found
 
