@@ -230,7 +230,7 @@ def _tell(found: MachineFit, tables: list[Table]) -> None:
     for text in _ranges(found):
         typer.echo(f"  {text}")
     if found.left_out:
-        typer.echo(f"{found.left_out} rows between others did not take part: a table of so many says enough")
+        typer.echo(f"{found.left_out} rows did not take part: their neighbours say enough")
     typer.echo("")
 
 
