@@ -219,6 +219,11 @@ def explain_call(
     lines += _stage_lines(cluster, collective, group, choice)
     limit_s = bound_s(cluster, call, group)
     lines += ["", f"Simulated time: {format_time(row.time_s)} ({row.level} level, as a run has it)"]
+    if cluster.calibrated is not None:
+        factor = cluster.factor(call, group, choice)
+        lines.append(
+            f"In it: the machine's factor of {factor:.3f} ({cluster.calibrated.calibration.file})"
+        )
     if limit_s > 0:
         share = 100 * limit_s / row.time_s
         lines.append(

@@ -199,7 +199,7 @@ class Calibration:
     def warning(self, reasons: Iterable[str]) -> str:
         """Return the one warning of calls that lie outside, with all their reasons."""
         return (
-            f"{self.file}: not measured: {', '.join(dict.fromkeys(reasons))}. Measured: "
+            f"{self.file}: outside its fit: {', '.join(dict.fromkeys(reasons))}. Measured: "
             f"{self.words}. Elsewhere its constants stand with the uncertainty of {self.base}."
         )
 

@@ -122,11 +122,12 @@ def _cost_rows(resolved: Resolved) -> list[tuple[str, str, str]]:
     profile = load_profile(resolved.costs.profile).with_overrides(resolved.costs.overrides)
     name = f"profile {profile.name}"
 
-    def row(key: str, value: str, source: str) -> tuple[str, str, str]:
-        told = resolved.origins.get(f"costs.overrides.{key}") or f"{name}: {source}"
-        return f"{name}.{key}", value, told
-
     sources = profile.sources
+
+    def row(key: str, value: str, source: str) -> tuple[str, str, str]:
+        told = resolved.origins.get(f"costs.overrides.{key}")
+        return f"{name}.{key}", value, told or f"{name}: {sources.get(key, source)}"
+
     rows = [row("launch.time", exact_time(profile.launch_s), sources["launch.time"])]
     for kind, share in profile.efficiency.items():
         rows.append(row(f"links.{kind}.efficiency", f"{share:g}", sources[f"links.{kind}"]))
@@ -135,4 +136,6 @@ def _cost_rows(resolved: Resolved) -> list[tuple[str, str, str]]:
     for key, protocol_ in profile.protocols.items():
         payload = f"{protocol_.payload_share:g}"
         rows.append(row(f"protocols.{key}.payload_share", payload, sources[f"protocols.{key}"]))
+    if profile.calibration is not None:
+        rows.append(row("calibration", profile.calibration.words, profile.calibration.file))
     return rows

@@ -75,3 +75,15 @@ def test_max_min_of_10000_flows(benchmark: Any) -> None:
         lambda: max_min_rates(routes.indptr, routes.link, routes.share, fabric.capacity_Bps, limit)
     )
     assert (rates > 0).all()
+
+
+def test_a_log_is_fitted(benchmark: Any) -> None:
+    """Target: 10 s for 31 sizes."""
+    from simulator.importers.nccl_tests import read
+    from simulator.verdict.guess import guess
+    from validation.fitting.machine import Table, fit_machine
+
+    (table,) = read("tests/importers/data/superbench_nccl_allreduce.log").tables
+    tables = [Table(file="log", table=table, set_up=guess(table))]
+    found = benchmark.pedantic(lambda: fit_machine(tables, name="x"), rounds=1)
+    assert found.file.data[0].rows == 32

@@ -83,7 +83,7 @@ def test_the_file_is_a_cost_profile(collsim, fitted: Path, tmp_path: Path) -> No
     words = "--node", "dgx-a100-40gb", "--set", "costs.gpus_per_process=8", "-q"
     done = collsim("compare", LOG, *words, "--costs", fitted)
     assert done.code == 0
-    assert "not measured" not in done.err
+    assert "outside its fit" not in done.err
     median = float(re.search(r"^all +\d+ +([\d.]+) %", done.out, re.M)[1])
     assert median < 3
     (tmp_path / "deep").mkdir()
@@ -96,7 +96,7 @@ def test_the_file_is_a_cost_profile(collsim, fitted: Path, tmp_path: Path) -> No
     # From where the scenario stands, wherever the command is called.
     ran = collsim("run", scenario, "-q")
     assert ran.code == 0
-    assert "not measured" not in ran.err
+    assert "outside its fit" not in ran.err
     for command in (
         ("explain", "all_reduce", "--node", "dgx-a100-40gb", "--costs", fitted),
         ("step", "--model", "gpt2", "--node", "dgx-a100-40gb", "--costs", fitted, "-q"),
@@ -107,7 +107,7 @@ def test_the_file_is_a_cost_profile(collsim, fitted: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("all_gather", "-b", "1M", "-e", "1M"), "not measured: all_gather."),
+        (("all_gather", "-b", "1M", "-e", "1M"), "outside its fit: all_gather."),
         (("all_reduce", "-b", "16G", "-e", "16G"), "all_reduce above 8 GiB"),
         (("all_reduce", "-b", "1M", "-e", "1M", "-g", "4"), "all_reduce of 4 ranks"),
         (("all_reduce", "-b", "1M", "-e", "1M", "--nodes", "2"), "all_reduce on 2 nodes"),
@@ -124,7 +124,7 @@ def test_one_warning_tells_what_lies_outside(collsim, fitted: Path, words, reaso
 def test_another_node_and_another_base_are_told(collsim, fitted: Path, tmp_path: Path) -> None:
     words = "bench", "all_reduce", "-b", "1M", "-e", "1M", "-q"
     other = collsim(*words, "--node", "dgx-a100-80gb", "--costs", fitted)
-    assert "not measured: node dgx-a100-80gb" in other.err
+    assert "outside its fit: node dgx-a100-80gb" in other.err
     old = tmp_path / "old.yaml"
     old.write_text(re.sub(r"base_identity: \w+", "base_identity: abc", fitted.read_text()))
     told = collsim(*words, "--node", "dgx-a100-40gb", "--costs", old)
@@ -134,7 +134,7 @@ def test_another_node_and_another_base_are_told(collsim, fitted: Path, tmp_path:
 def test_compare_and_check_tell_rows_outside(collsim, fitted: Path) -> None:
     for command in ("compare", "check"):
         done = collsim(command, GATHER, "--costs", fitted, "-q")
-        assert "not measured: all_gather." in done.err
+        assert "outside its fit: all_gather." in done.err
 
 
 def test_a_sick_machine_is_refused(collsim, tmp_path: Path) -> None:

@@ -148,4 +148,4 @@ def test_training_steps_take_the_factor_and_tell_what_lies_outside(tmp_path: Pat
         from_words({**words, **costs, "training.data_parallel": "fsdp"}).variants[0]
     )
     (warning,) = fsdp.warnings
-    assert "not measured: all_gather" in warning
+    assert "outside its fit: all_gather" in warning

@@ -278,7 +278,11 @@ def part_of(machine: Machine, rows: IntArray) -> Machine:
 def conditioned(
     machine: Machine, known: IntArray, asked: IntArray, keys: Sequence[str], widths: Widths
 ) -> FloatArray:
-    """Return the most probable errors of the asked rows, the known rows' errors being given."""
+    """Return the most probable errors of the asked rows, the known rows' errors being given.
+
+    The form in one equation, for times that are straight lines of the constants: what `calibrate`
+    is held against.
+    """
     group = np.array([group_of(key) for key in keys])
     values = np.exp(widths.vector())
     both = np.concatenate([known, asked])
