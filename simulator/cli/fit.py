@@ -82,13 +82,19 @@ def command(
     ]
     _tell_set_ups(tables)
     problems = problems_of(tables)
-    problems += _tell_verdict(tables, given) if len(_presets(tables)) == 1 else []
+    health = ""
+    if len(_presets(tables)) == 1:
+        health, sick = _tell_verdict(tables, given)
+        problems += sick
     if problems:
         raise CalibrationError([*problems])
     report: Any
     with progress_of(3 * len(tables), "fitting", quiet) as report:
         found = fit_machine(
-            [_as_run(entry) for entry in tables], name=name or Path(out).stem, on_progress=report
+            [_as_run(entry) for entry in tables],
+            name=name or Path(out).stem,
+            health=health,
+            on_progress=report,
         )
     _tell(found, tables)
     write_text(out, found.text)
@@ -134,34 +140,30 @@ def _tell_set_ups(tables: list[Table]) -> None:
         tell_set_up(entry.set_up)
 
 
-def _tell_verdict(tables: list[Table], given: Given) -> list[Problem]:
-    """Print whether the machine is healthy; return why a sick one is not fitted."""
+def _tell_verdict(tables: list[Table], given: Given) -> tuple[str, list[Problem]]:
+    """Print whether the machine is healthy; return that, and why a sick one is not fitted."""
     from simulator.base.errors import Problem
+    from simulator.cli.output import warn
     from simulator.verdict.check import check_tables
     from simulator.verdict.health import Health
 
     machines = check_tables([(entry.set_up, entry.table) for entry in tables], causes=False)
     health = max(machine.health for machine in machines)
     typer.echo(f"verdict: {health.name.lower()}")
+    word = health.name.lower()
     if health is Health.HEALTHY:
-        return []
-    reasons = _reasons(machines)
-    ask = f"collsim check {_words(tables, given)}"
+        return word, []
+    reasons = "; ".join(_reasons(machines))
+    ask = f"`collsim check {_words(tables, given)}` tells the likely causes"
     if health is Health.SUSPICIOUS:
-        tell_warnings(
-            [
-                Problem(message=text, allowed=f"`{ask}` tells the likely causes")
-                for text in reasons[:1]
-            ]
-        )
-        return []
-    return [
-        Problem(
-            message=f"the machine is sick: {'; '.join(reasons)}; its times say what is broken, "
-            "not what the library costs",
-            allowed=f"logs of a healthy machine. `{ask}` tells the likely causes",
-        )
-    ]
+        warn(f"the machine is suspicious, and fitted as it is: {reasons}\n  {ask}")
+        return word, []
+    problem = Problem(
+        message=f"the machine is sick: {reasons}; its times say what is broken, not what the "
+        "library costs",
+        allowed=f"logs of a healthy machine. {ask}",
+    )
+    return word, [problem]
 
 
 def _reasons(machines: list[Machine]) -> list[str]:

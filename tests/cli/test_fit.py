@@ -146,6 +146,23 @@ def test_a_sick_machine_is_refused(collsim, tmp_path: Path) -> None:
     assert not out.exists()
 
 
+def test_a_suspicious_machine_is_fitted_with_a_warning(collsim, tmp_path: Path) -> None:
+    def slower(line: str) -> str:
+        words = line.split()
+        if len(words) < 12 or not words[0].isdigit() or int(words[0]) < 16 << 20:
+            return line
+        for place in (4, 8):
+            words[place] = f"{1.45 * float(words[place]):.1f}"
+        return " ".join(words)
+
+    log, out = tmp_path / "slow.log", tmp_path / "x.yaml"
+    log.write_text("\n".join(map(slower, LOG.read_text().splitlines())) + "\n")
+    done = collsim("fit", log, "--node", "dgx-a100-40gb", "--out", out, "-q")
+    assert done.code == 0
+    assert "the machine is suspicious, and fitted as it is: all_reduce >=16M" in done.err
+    assert yaml.safe_load(out.read_text())["fitted"]["health"] == "suspicious"
+
+
 def test_too_little_and_sick_are_told_together(collsim, tmp_path: Path) -> None:
     log = tmp_path / "short.log"
     lines = LOG.read_text().splitlines()

@@ -182,7 +182,11 @@ def _problems_of_one(entry: Table) -> list[Wrong]:
 
 
 def fit_machine(
-    tables: Sequence[Table], *, name: str, on_progress: OnProgress | None = None
+    tables: Sequence[Table],
+    *,
+    name: str,
+    health: str = "",
+    on_progress: OnProgress | None = None,
 ) -> MachineFit:
     """Return the calibrated profile of one machine.
 
@@ -192,6 +196,8 @@ def fit_machine(
         With set-ups as the logs show them; `problems_of` finds nothing in them.
     name
         Of the profile.
+    health
+        The verdict on the tables, for the file.
     on_progress
         Called with (parts done, parts in all).
 
@@ -211,6 +217,7 @@ def fit_machine(
         base=work.base,
         version=work.version,
         node=work.node,
+        health=health,
         constants=constants_at(given, problem.used, shipped, found),
     )
     theta = file.theta(given, shipped)

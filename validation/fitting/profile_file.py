@@ -149,6 +149,8 @@ class CalibratedFile:
     """Of the library, where the logs tell it."""
     node: str
     constants: tuple[Constant, ...]
+    health: str = ""
+    """The verdict on the tables when they were fitted."""
     data: tuple[TableData, ...] = ()
     first_octave: int = 0
     common: tuple[float, ...] = ()
@@ -275,6 +277,7 @@ class CalibratedFile:
             "by": f"collsim {simulator.__version__}",
             "base_identity": identity_of(profile_data(self.base)),
             "node": self.node,
+            "health": self.health or "not judged",
             "data": [entry.record() for entry in self.data],
             "ranges": [
                 {
