@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +29,8 @@ _OURS = ("discrepancy", "bands", "fitted")
 _NOT_CONSTANTS = ("algorithms", "channels", "connections", "rules", "cpu", "tuning")
 _WHOLE = ("rules",)
 """Sections that a profile replaces as a whole: tables of rules are no sum of two libraries'."""
-_RATIOS = ("launch_share", "alpha_share", "closing_share")
-"""Last words of constants that may be above one."""
+_RATIOS = re.compile(r".*(launch|alpha|closing)_share")
+"""Constants that may be above one; rates have a limit of their own."""
 _MOST_RATIO, _MOST_GBps, _MOST_LOG, _MOST_OCTAVE = 100.0, 1e6, 5.0, 64
 _MOST_BYTES = 1 << 20
 
@@ -276,7 +277,7 @@ class _Reader:
                 return None
             return node.value
         is_rate = "_GBps" in path
-        most = _MOST_GBps if is_rate else _MOST_RATIO if path.endswith(_RATIOS) else 1.0
+        most = _MOST_GBps if is_rate else _MOST_RATIO if _RATIOS.fullmatch(path) else 1.0
         unit = "GB/s, without a unit" if is_rate else "a share of one, without a unit"
         value = self._number(node, path, f"0 < number ≤ {most:g}, {unit}")
         if value is None:

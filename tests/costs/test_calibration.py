@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+import yaml
 
 from simulator.base.errors import CalibrationError
 from simulator.costs.calibration import Calibration, Curve, Measured, table_key, way_key
@@ -224,3 +225,18 @@ def test_missing_and_binary_files(tmp_path: Path) -> None:
         load_profile(str(tmp_path / "bin.yaml"))
     with pytest.raises(CalibrationError, match="cannot read"):
         load_profile(str(tmp_path) + "/")
+
+
+@pytest.mark.parametrize("name", ["nccl", "rccl"])
+def test_every_constant_that_a_fit_may_write_can_be_read(tmp_path: Path, name: str) -> None:
+    from validation.fitting.document import with_constants
+    from validation.fitting.problem import parameters, profile_values
+
+    given = parameters(name)
+    for end in ("low", "high"):
+        values = {p.key: getattr(p, end) * p.scale for p in given}
+        document = with_constants({"extends": name}, given, values)
+        found = load_profile(write(tmp_path, yaml.safe_dump(document)))
+        read = profile_values(name, found)
+        for key, value in values.items():
+            assert read[key] == pytest.approx(value, rel=1e-2), key

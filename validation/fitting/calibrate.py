@@ -48,7 +48,7 @@ GROUPS = (
     ("waiting", r"waiting\.time|ring\..*|chain\..*|switch\.time"),
     ("LL", r".*channel_GBps\.LL"),
     ("LL128", r".*channel_GBps\.LL128"),
-    ("Simple", r".*channel_GBps\.Simple|exchange\..*|.*switch_share"),
+    ("Simple", r".*channel_GBps\.Simple|exchange\..*|tree\..*|.*switch_share"),
     ("links inside", r".*links\.(nvlink|xgmi|pcie|upi|memory).*|host\.share"),
     ("links between", r".*links\.(infiniband|roce|ethernet|slingshot|efa).*"),
 )
