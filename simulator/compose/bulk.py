@@ -68,7 +68,8 @@ def bulk_exchange(
     dst = (src + np.tile(np.arange(1, n), n)) % n
     share = profile.protocols[protocol].payload_share
     payload = router.load(vertex[src], vertex[dst], each_bytes)
-    wire = payload / (lowering.link_efficiency * share * lowering.exchange_share())
+    kept = lowering.exchange_share(payload / max(each_bytes, 1e-9))
+    wire = payload / (lowering.link_efficiency * share * kept)
     del src, dst
     # The ranks of one node stand for everybody: exchanges have the same kinds of paths from all.
     node = np.asarray(fabric.node_of_gpu)[group]

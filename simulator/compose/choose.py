@@ -17,6 +17,7 @@ from simulator.compose.believe import ALGORITHM_NAMES, believe
 from simulator.compose.cluster import Choice, Cluster
 from simulator.compose.exchange import EXCHANGE_CALLS, exchange_plan
 from simulator.compose.loops import further_steps
+from simulator.compose.lower import STREAMED, STREAMED_PIECES
 from simulator.costs.nccl.graph import COLLECTIVES, PROTOCOLS
 from simulator.engine.simulate import simulate
 from simulator.engine.traffic import Program, Start
@@ -86,6 +87,9 @@ def _believed(
     if belief.algorithm.startswith("nvls"):
         # The switch reduces and multicasts while data stream: a chunk is not stored on its way.
         chunk = max(1, min(chunk, -(-call.size_bytes // (streams * LEAST_SWITCH_PIECES))))
+    if belief.algorithm == "double_binary_tree" and belief.protocol == STREAMED:
+        chunk = max(1, -(-min(chunk, -(-call.size_bytes // streams)) // STREAMED_PIECES))
+        chunk = max(chunk, longest)
     if belief.algorithm == "double_binary_tree" and belief.protocol == "Simple":
         chunk = _tree_chunk(chunk, call, cluster, group, count)
     if call.collective in ("broadcast", "reduce"):

@@ -8,7 +8,7 @@ links and the profile's alpha.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -36,6 +36,13 @@ WAITING = ("Simple", "LL128")
 """Protocols whose ranks wait for each other's slices; LL's lines carry their own flags."""
 CHAINS = ("broadcast", "reduce")
 """Collectives whose ring is a chain from or to the root."""
+SINGLE = 1.001
+"""Flows on a link up to which it has one alone."""
+STREAMED = "LL"
+"""Protocol whose lines carry their own flags: a GPU passes each on as soon as it is there, before
+the rest of the message (NCCL src/device/prims_ll.h).  Between nodes the proxy sends whole slots."""
+STREAMED_PIECES = 16
+"""Pieces into which a chunk of a streamed pipeline is cut: lines would be finer still."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,28 +265,44 @@ class Lowering:
         built = self._build(pairs, slots, pair, costs, cap)
         if schedule.algorithm == "ring" and schedule.collective not in CHAINS:
             start_s += self._closing_s(schedule, group, protocol) / copies
+        mean = np.bincount(inverse, _joined(stages, "edge_bytes"), len(pair)) / np.maximum(
+            np.bincount(inverse, _joined(stages, "edge_messages"), len(pair)), 1
+        )
         if protocol in WAITING and schedule.algorithm not in PIPELINED:
-            size = np.concatenate([s.edge_bytes for s in stages]) if stages else np.zeros(0)
-            count = np.concatenate([s.edge_messages for s in stages]) if stages else np.zeros(0)
-            mean = np.bincount(inverse, size, len(pair)) / np.maximum(
-                np.bincount(inverse, count, len(pair)), 1
-            )
             waits_s = np.sqrt(self.profile.waiting_s * mean / cap)
             built = replace(built, latency_s=built.latency_s + waits_s)
+        if protocol == STREAMED and self.profile.tuning:
+            inside = costs.path_kind[pair] != PATH_KINDS.index("network")
+            if schedule.algorithm == "ring" and schedule.collective not in CHAINS:
+                # The next step starts with the first line: the wire's latency passes meanwhile.
+                shown_s = np.maximum(built.latency_s - mean / cap, 0.0)
+                built = replace(built, latency_s=np.where(inside, shown_s, built.latency_s))
+            elif schedule.algorithm == "double_binary_tree" and not inside.all():
+                total = np.bincount(inverse, _joined(stages, "edge_bytes"), len(pair))
+                stored = np.minimum(total, STREAMED_PIECES * mean) - mean
+                levels = 2 * self._levels(group)
+                start_s += levels * float((stored / cap)[~inside].max())
         return built, inverse, start_s
 
     def crowded(self, costs: PairCosts) -> PairCosts:
-        """Return the costs of an exchange: many flows into each port leave it less than one."""
+        """Return the costs of an exchange: several flows into a port leave it less than one."""
         routes = costs.routes
-        weight = costs.weight / self.exchange_share()[routes.link]
+        flows = np.bincount(routes.link, routes.share, self.fabric.n_links).astype(np.float64)
+        weight = costs.weight / self.exchange_share(flows)[routes.link]
         per_link = self.fabric.capacity_Bps[routes.link] / weight
         rate = np.minimum.reduceat(per_link, routes.indptr[:-1]) if len(per_link) else per_link
         return replace(costs, weight=weight, rate_Bps=rate)
 
-    def exchange_share(self) -> FloatArray:
-        """Return the share of its rate that each link keeps in an exchange, shape (links,)."""
+    def exchange_share(self, flows: FloatArray) -> FloatArray:
+        """Return the share of its rate that each link keeps in an exchange, shape (links,).
+
+        Parameters
+        ----------
+        flows
+            Flows over each link; one alone keeps the whole rate.
+        """
         network = self._path_code == PATH_KINDS.index("network")
-        return np.where(network, self.profile.exchange_share, 1.0)
+        return np.where(network & (flows > SINGLE), self.profile.exchange_share, 1.0)
 
     def _closing_s(self, schedule: Schedule, group: IntArray, protocol: str) -> float:
         """Return the time of a ring's last operation, in which nothing is sent."""
@@ -330,10 +353,7 @@ class Lowering:
                 for kind in PATH_KINDS
             ]
         )
-        fabric = self.fabric
-        node = np.asarray(fabric.node_of_gpu)[group]
-        domain = np.asarray(fabric.domain_of_node)[node]
-        unit = np.where(domain >= 0, fabric.n_nodes + domain, node)
+        unit = self._units(group)
         _, per_unit = np.unique(unit, return_counts=True)
         inside = np.zeros(len(pairs), dtype=bool)
         inside[real] = unit[src[real]] == unit[dst[real]]
@@ -354,6 +374,17 @@ class Lowering:
             hop_s = level[costs.path_kind[inside]] + links_s[inside]
             start_s += 2 * float((per_unit.max() - 1) * hop_s.max())
         return np.zeros(len(pairs)), start_s
+
+    def _units(self, group: IntArray) -> IntArray:
+        """Return the NVLink domain, or else the node, of each slot."""
+        fabric = self.fabric
+        node = np.asarray(fabric.node_of_gpu)[group]
+        domain = np.asarray(fabric.domain_of_node)[node]
+        return np.asarray(np.where(domain >= 0, fabric.n_nodes + domain, node))
+
+    def _levels(self, group: IntArray) -> int:
+        """Return the levels of a tree over the nodes."""
+        return len(np.unique(self._units(group))).bit_length() - 1
 
     def exchange_channel_Bps(
         self, path_kind: IntArray, group: IntArray, protocol: str
@@ -378,6 +409,10 @@ class Lowering:
         src, dst = key // slots, key % slots
         real = (src < len(group)) & (dst < len(group))
         most[real] = table.get((self._generation_of(group), protocol), np.inf)
+        if schedule.algorithm == "double_binary_tree" and protocol == "Simple":
+            # Half of a channel's threads reduce upwards, half broadcast downwards
+            # (NCCL src/device/all_reduce.h, runTreeSplit).
+            most *= self.profile.tree_channel_share
         return most
 
     def _generation_of(self, group: IntArray) -> str:
@@ -415,6 +450,11 @@ class Lowering:
             latency_s=costs.latency_s[pair],
             max_rate_Bps=cap,
         )
+
+
+def _joined(stages: Sequence[Stage], name: str) -> FloatArray:
+    """Return an array of all stages' edges, one after the other."""
+    return np.concatenate([np.zeros(0), *(getattr(stage, name) for stage in stages)])
 
 
 def _numbered(values: IntArray) -> tuple[IntArray, IntArray]:

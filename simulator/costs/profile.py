@@ -123,6 +123,8 @@ class CostProfile:
     """Rate of a channel in an exchange over its rate in a ring, whose block does nothing but pass
     on: here it divides its threads among the sends and receives of several peers.  0: a pair
     fills its route."""
+    tree_channel_share: float = 1.0
+    """Rate of a tree's channel up and down, each, over its rate in a ring, in Simple."""
     switch_level_s: float = 0.0
     """Time of a level between nodes when NVSwitches reduce inside them; 0: as a tree's."""
     launch_share: Mapping[str, float] = field(default_factory=dict)
@@ -437,6 +439,7 @@ def _measured(data: dict[str, Any]) -> dict[str, Any]:
         },
         "exchange_share": float(data.get("exchange", {}).get("network_share", 1.0)),
         "exchange_channel_share": float(data.get("exchange", {}).get("channel_share", 0.0)),
+        "tree_channel_share": float(data.get("tree", {}).get("channel_share", 1.0)),
         "switch_level_s": parse_time(data.get("switch", {}).get("level", "0 us")),
         "host_share": float(data.get("host", {}).get("share", 1.0)),
         "network_extra_s": {

@@ -9,7 +9,7 @@ from simulator.base.errors import ScheduleError
 from simulator.collectives.call import Call
 from simulator.collectives.registry import algorithms, collectives
 from simulator.compose.cluster import Choice
-from simulator.costs.profile import PATH_KINDS
+from simulator.costs.profile import PATH_KINDS, load_profile
 from simulator.engine.traffic import Collective
 from tests.compose.clusters import cluster
 
@@ -219,3 +219,42 @@ def test_messages_carry_the_schedule_s_bytes(op: str, name: str, where: str):
         ends = collective.connections
         assert (ends.src[traffic.connection] == stage.src).all()
         assert (ends.dst[traffic.connection] == stage.dst).all()
+
+
+def test_lines_of_LL_stream_through_a_ring_inside_a_node():
+    # 8 ranks: messages of 1 MiB / 8 / 1 channel.  Alone one takes d; the next step may start with
+    # its first line, so that of the latency L only what is longer than d is seen.
+    for size, hidden in ((1 << 20, True), (64, False)):
+        made = lowered("dgx-a100", "nccl", "ring", size_bytes=size, protocol="LL")
+        links = pair("dgx-a100", "nccl", 0, 1, "LL")
+        latency_s = links[2]
+        d = size / 8 / made.connections.max_rate_Bps
+        assert bool((d > latency_s).all()) is hidden
+        shown = np.maximum(latency_s - d, 0.0)
+        assert made.connections.latency_s == pytest.approx(shown, abs=1e-12)
+
+
+def test_slices_of_Simple_do_not_stream():
+    made = lowered("dgx-a100", "nccl", "ring", size_bytes=1 << 20, protocol="Simple")
+    assert (made.connections.latency_s >= pair("dgx-a100", "nccl", 0, 1)[2] * 0.999).all()
+
+
+def test_a_trees_channel_moves_less_than_a_rings():
+    profile = load_profile("nccl")
+    made = lowered("dgx-a100", "nccl", "double_binary_tree", size_bytes=1 << 28)
+    most = profile.tree_channel_share * profile.channel_Bps["ampere", "Simple"]
+    assert made.connections.max_rate_Bps.max() == pytest.approx(most)
+
+
+def test_one_flow_into_a_port_has_all_of_it():
+    # Rank 0 → 8 alone on its NICs; ranks 0 … 3 → 8, all through the NIC beside rank 8.
+    made = cluster("2 x dgx-h100", "nccl")
+    vertex = made.fabric.gpu_vertex
+    lowering = made.lowering
+    for sources in ([0], [0, 1, 2, 3]):
+        costs = lowering.pair_costs(
+            vertex[sources], vertex[[8] * len(sources)], "Simple", lowering.router
+        )
+        kept = costs.rate_Bps.min() / lowering.crowded(costs).rate_Bps.min()
+        share = lowering.profile.exchange_share if len(sources) > 1 else 1.0
+        assert kept == pytest.approx(1 / share)

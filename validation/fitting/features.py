@@ -17,7 +17,15 @@ from simulator.base.errors import CollsimError
 from simulator.collectives.call import Call
 from simulator.compose.choose import choose, lone_time_s
 from simulator.compose.cluster import Choice, Cluster
-from simulator.compose.lower import EXCHANGES, PIPELINED, SWITCHED, WAITING
+from simulator.compose.lower import (
+    EXCHANGES,
+    PIPELINED,
+    SINGLE,
+    STREAMED,
+    STREAMED_PIECES,
+    SWITCHED,
+    WAITING,
+)
 from simulator.costs.profile import PATH_KINDS, CostProfile
 from simulator.engine.traffic import Collective, StageTraffic
 from simulator.fabric.model import LINK_KINDS, NETWORK_KINDS
@@ -50,6 +58,7 @@ def neutral(profile: CostProfile) -> CostProfile:
         host_share=1.0,
         network_channel_Bps={},
         exchange_share=1.0,
+        tree_channel_share=1.0,
         exchange_channel_share=0.0,
         host_launch_s=0.0,
         switch_level_s=0.0,
@@ -343,6 +352,10 @@ class _Extractor:
                     if alpha and path == "nvlink"
                     else "",
                     network=self._network_of(connection) if alpha else "",
+                    cap_share="tree.channel_share"
+                    if algorithm == "double_binary_tree" and protocol == "Simple"
+                    else "",
+                    streamed=alpha and protocol == STREAMED and path != "network",
                 )
             )
         return edges, inverse.ravel()
@@ -414,7 +427,11 @@ class _Extractor:
         inner = [i for i in range(len(edges)) if not is_out[i]]
         heavy = [edge.message_bytes for edge in edges]
         if out:
-            fill[max(out, key=lambda i: heavy[i])] = min(total, levels)
+            first = max(out, key=lambda i: heavy[i])
+            fill[first] = min(total, levels)
+            if self.choice.protocol == STREAMED:
+                # Between nodes a whole slot is stored.
+                fill[first] *= min(messages[first], STREAMED_PIECES)
         if inner:
             fill[max(inner, key=lambda i: heavy[i])] = max(0, total - (levels if out else 0))
         return Pipeline(
@@ -433,11 +450,17 @@ class _Extractor:
             connections.link, connections.weight * payload[self.owner], fabric.n_links
         )
         seconds = wire / np.asarray(fabric.capacity_Bps)
+        pair = (connections.src * len(connections.src) + connections.dst)[self.owner]
+        once = np.unique(pair * fabric.n_links + connections.link) % fabric.n_links
+        flows = np.bincount(once, minlength=fabric.n_links)
         loads = []
         for index, key in enumerate(self.keys):
-            links = connections.link[self.entry_key == index]
-            if len(links):
-                loads.append((key, float(seconds[links].max())))
+            links = np.unique(connections.link[self.entry_key == index])
+            for crowd, among in (("", flows <= SINGLE), (_CROWD, flows > SINGLE)):
+                chosen = links[among[links]]
+                if len(chosen):
+                    network = key.split(".")[1] in NETWORK_KINDS
+                    loads.append((key, crowd if network else "", float(seconds[chosen].max())))
         paths = []
         protocol = self.choice.protocol
         lone = payload / np.asarray(connections.max_rate_Bps)
@@ -466,6 +489,7 @@ class _Extractor:
         )
 
 
+_CROWD = "exchange.network_share"
 _NVLINK = ("volta", "ampere", "hopper", "blackwell")
 _LIKE = {
     "kepler": "volta",

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from simulator.compose.cluster import Choice
 from simulator.engine.ring_time import ring_time
-from simulator.fabric.model import NETWORK_KINDS
 
 __all__ = ["Edge", "Path", "Pipeline", "RingForm", "RowFormula", "Single", "Values"]
 
@@ -43,14 +42,19 @@ class Edge:
     """Constant that alpha is multiplied with, or empty."""
     network: str = ""
     """Constant of the kind of network that is crossed, or empty."""
+    cap_share: str = ""
+    """Constant that the first cap is multiplied with, or empty."""
+    streamed: bool = False
+    """The next rank passes the first line on before the last one is there."""
 
     def rate_Bps(self, values: Values) -> float:
         """Return the payload rate of one channel's message."""
         rate = min((values.get(key, 1.0) * limit for key, limit in self.limits), default=np.inf)
         if self.stored:
             rate *= values.get("host.share", 1.0)
-        for key in self.caps:
-            rate = min(rate, values.get(key, np.inf) * self.copies)
+        for place, key in enumerate(self.caps):
+            share = values.get(self.cap_share, 1.0) if place == 0 and self.cap_share else 1.0
+            rate = min(rate, values.get(key, np.inf) * self.copies * share)
         return rate * values.get(self.share, 1.0) if self.share else rate
 
     def message_s(self, values: Values) -> float:
@@ -83,9 +87,11 @@ class RingForm:
         waiting = values.get("waiting.time", 0.0)
         for edges, order in self.cycles:
             d = np.array([edge.message_s(values) for edge in edges])
-            hop = d + np.array([edge.latency_s(values) for edge in edges])
+            latency = np.array([edge.latency_s(values) for edge in edges])
             if self.waits:
-                hop = hop + np.sqrt(waiting * d)
+                latency = latency + np.sqrt(waiting * d)
+            streamed = np.array([edge.streamed for edge in edges])
+            hop = np.where(streamed, np.maximum(d, latency), d + latency)
             worst = max(worst, ring_time(hop[order], d[order], d[order], self.n_steps, exact=False))
         edges = self.cycles[0][0]
         rate = values.get(edges[0].caps[0], np.inf) if edges[0].caps else np.inf
@@ -156,17 +162,17 @@ class Single:
 
     waits: bool
     stored: bool
-    loads: tuple[tuple[str, float], ...]
-    """(constant, seconds at a constant of 1) of the busiest link of each kind."""
+    loads: tuple[tuple[str, str, float], ...]
+    """(constant, constant of a crowd or empty, seconds at constants of 1) of the busiest link of
+    each kind, with one flow and with several."""
     paths: tuple[Path, ...]
 
     def time_s(self, values: Values) -> float:
         """Return the stage's time."""
-        crowd = values.get("exchange.network_share", 1.0)
         wire = max(
             (
-                time / values.get(key, 1.0) / (crowd if key.split(".")[1] in NETWORK_KINDS else 1.0)
-                for key, time in self.loads
+                time / values.get(key, 1.0) / (values.get(crowd, 1.0) if crowd else 1.0)
+                for key, crowd, time in self.loads
             ),
             default=0.0,
         )
@@ -241,8 +247,8 @@ class RowFormula:
         found |= {key for level in self.levels for key in level[:2]}
         for stage in self.stages:
             if isinstance(stage, Single):
-                found |= {key for key, _ in stage.loads}
-                found |= {"host.share", "exchange.network_share", "exchange.channel_share"}
+                found |= {key for load in stage.loads for key in load[:2]}
+                found |= {"host.share", "exchange.channel_share"}
                 found |= {
                     key for path in stage.paths for key in (path.alpha, path.network, *path.caps)
                 }
@@ -254,7 +260,7 @@ class RowFormula:
             )
             for edge in edges:
                 found |= {key for key, _ in edge.limits} | set(edge.caps)
-                found |= {edge.alpha, edge.share, edge.network, edge.alpha_share}
+                found |= {edge.alpha, edge.share, edge.network, edge.alpha_share, edge.cap_share}
                 if edge.stored:
                     found.add("host.share")
             if isinstance(stage, RingForm):

@@ -97,6 +97,7 @@ def profile_values(name: str, profile: CostProfile) -> dict[str, float]:
     found["launch.host"] = profile.host_launch_s
     found["exchange.channel_share"] = profile.exchange_channel_share
     found["switch.level"] = profile.switch_level_s
+    found["tree.channel_share"] = profile.tree_channel_share
     found["exchange.network_share"] = profile.exchange_share
     for protocol, rate in profile.network_channel_Bps.items():
         found[f"network_channel_GBps.{protocol}"] = rate
