@@ -35,6 +35,7 @@ from simulator.costs.nccl import (
     nearest_supported,
     parse_environment,
     plan_call,
+    predict_table,
     search_graphs,
     socket_GBps,
 )
@@ -71,7 +72,7 @@ class Belief:
     """Name in the registry of algorithms."""
     protocol: str
     expected_s: float
-    """What the tuning model expects; not the simulated time."""
+    """What the tuning model expects; not the simulated time.  Infinite where it has no formula."""
     plan: ChunkPlan
 
 
@@ -168,6 +169,21 @@ def _weakest(graphs: list[ChannelGraph]) -> ChannelGraph:
     )
 
 
+SEARCHED = (
+    "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",
+    "NCCL_SHM_DISABLE",
+    "NCCL_NVB_DISABLE",
+    "NCCL_PXN_DISABLE",
+    "NCCL_NET_GDR_LEVEL",
+    "NCCL_CROSS_NIC",
+    "NCCL_NVLS_ENABLE",
+    "NCCL_COLLNET_ENABLE",
+    "NCCL_IB_HCA",
+)
+"""Variables that the graph search reads; the others leave its graphs as they are."""
+
+
 class _Key:
     """Arguments of the search, compared by what it depends on."""
 
@@ -186,7 +202,9 @@ class _Key:
         self.template, self.gpus, self.n_nodes = template, gpus, n_nodes
         self.n_ranks, self.sm, self.version = n_ranks, sm, version
         self.environment = environment
-        values = tuple(sorted((name, str(v)) for name, v in environment.values.items()))
+        values = tuple(
+            sorted((name, str(v)) for name, v in environment.values.items() if name in SEARCHED)
+        )
         self.node = (
             template.vertices,
             template.links,
@@ -199,7 +217,8 @@ class _Key:
             values,
             template.nic_rate_Bps,
         )
-        self.all = (self.node, n_nodes, n_ranks, spread)
+        chosen = tuple(sorted((name, str(v)) for name, v in environment.values.items()))
+        self.all = (self.node, chosen, n_nodes, n_ranks, spread)
 
     def __hash__(self) -> int:
         return hash(self.all)
@@ -396,8 +415,12 @@ def believe(
     """
     if algorithm is not None and protocol is not None:
         plan = plan_call(inp, call.collective, algorithm, protocol, call.size_bytes)
+        table = predict_table(inp, call.collective, call.size_bytes, datatype=datatype)
         return Belief(
-            algorithm=ALGORITHM_NAMES[algorithm], protocol=protocol, expected_s=0.0, plan=plan
+            algorithm=ALGORITHM_NAMES[algorithm],
+            protocol=protocol,
+            expected_s=table[algorithm, protocol].time_s,
+            plan=plan,
         )
     values = dict(inp.environment.values)
     restricted = inp

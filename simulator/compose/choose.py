@@ -8,6 +8,8 @@ channel count follows the profile's rule of bytes per channel.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -102,7 +104,8 @@ def _believed(
         protocol=belief.protocol,
         n_channels=count,
         pipeline_bytes=chunk,
-        expected_s=belief.expected_s or None,
+        expected_s=belief.expected_s if 0 < belief.expected_s < math.inf else None,
+        by_library="auto" in (algorithm, protocol),
         further_steps=further_steps(inp, call.collective, belief.protocol, call.size_bytes, plan)
         if belief.algorithm == "ring"
         else 0,

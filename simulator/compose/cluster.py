@@ -46,7 +46,9 @@ class Choice:
     pipeline_bytes: int = 512 * 1024
     """Piece of pipelined algorithms."""
     expected_s: float | None = None
-    """What the library's tuning model expects; None where it was not asked."""
+    """What the library's tuning model expects; None where it has no formula."""
+    by_library: bool = False
+    """The library's tuning model took the algorithm or the protocol."""
     further_steps: int = 0
     """Steps that smaller buffers than the library's own add, see `simulator.compose.loops`."""
 

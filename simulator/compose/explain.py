@@ -203,11 +203,17 @@ def explain_call(
         if chooser:
             lines.append(f"  chosen by {chooser}")
     if len(timed) > 1:
-        lines.append("  what the profile allows, each alone at the folded level:")
+        asked = any(option.expected_s is not None for _, option in timed)
+        library = cluster.profile.name.upper()
+        lines.append(
+            "  what the profile allows, each alone at the folded level"
+            + (f", and the time {library}'s own model expects:" if asked else ":")
+        )
         lines += [
             f"    {option.algorithm:<20} {option.protocol:<7} "
             f"{option.n_channels:>3} channels  {format_time(each_s):>10}"
-            f"{'  chosen' if _same(option, choice) else ''}"
+            + (f"  {library} {_expected(option):>10}" if asked else "")
+            + ("  chosen" if _same(option, choice) else "")
             for each_s, option in timed[:8]
         ]
     schedule = cluster.schedule(call, group, choice)
@@ -233,6 +239,11 @@ def explain_call(
     return lines
 
 
+def _expected(option: Choice) -> str:
+    """Return what the library's model expects; a dash where it has no formula."""
+    return "-" if option.expected_s is None else format_time(option.expected_s)
+
+
 def _same(one: Choice, other: Choice) -> bool:
     return (one.algorithm, one.protocol, one.n_channels) == (
         other.algorithm,
@@ -244,7 +255,7 @@ def _same(one: Choice, other: Choice) -> bool:
 def _chooser(cluster: Cluster, choice: Choice, timed: list[tuple[float, Choice]]) -> str:
     """Return who took the choice, in words."""
     library = cluster.profile.name.upper()
-    if choice.expected_s is not None:
+    if choice.by_library and choice.expected_s is not None:
         expected = format_time(choice.expected_s)
         return f"{library}'s own model, which expects {expected}, be it fastest or not"
     if not _same(timed[0][1], choice):

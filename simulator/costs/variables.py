@@ -102,7 +102,12 @@ def parse_variables(
     nccl = NcclEnvironment()
     if reads_nccl:
         try:
-            nccl = parse_environment(mapping, version, file=file)
+            own = {
+                name: row
+                for name, row in _table().get(library, {}).items()
+                if name.startswith("NCCL_")
+            }
+            nccl = parse_environment(mapping, version, file=file, instead=own)
         except ScenarioError as error:
             problems += error.problems
     values: dict[str, Any] = dict(nccl.values)

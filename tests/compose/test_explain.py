@@ -6,10 +6,31 @@ import numpy as np
 import pytest
 
 from simulator.collectives.call import Call
-from simulator.compose.choose import lone_time_s
+from simulator.compose.believe import ALGORITHM_NAMES
+from simulator.compose.choose import candidates, lone_time_s
 from simulator.compose.cluster import Choice
-from simulator.compose.explain import stage_terms
+from simulator.compose.explain import explain_call, stage_terms
+from simulator.costs.nccl import predict_table
+from simulator.results.model import Row
 from tests.compose.clusters import cluster
+
+ROW = Row(
+    collective="all_reduce",
+    algorithm="ring",
+    protocol="Simple",
+    n_channels=1,
+    world_size=16,
+    n_nodes=2,
+    size_bytes=2**26,
+    count=2**24,
+    time_s=1e-3,
+    algbw_Bps=1e9,
+    busbw_Bps=1e9,
+    dtype="float",
+    redop="sum",
+    root=-1,
+    level="folded",
+)
 
 
 def summed_and_simulated(op: str, algorithm: str) -> tuple[float, float]:
@@ -50,3 +71,28 @@ def test_trees_share_the_links_of_their_inner_ranks(algorithm: str):
     summed_s, simulated_s = summed_and_simulated("all_reduce", algorithm)
     assert summed_s > 2 * 2**26 / 50e9
     assert summed_s == pytest.approx(simulated_s, rel=0.25)
+
+
+def test_every_candidate_shows_what_the_library_expects_of_it():
+    made = cluster("2 x dgx-h100", "nccl")
+    call = Call(collective="all_reduce", world_size=16, size_bytes=2**26, element_bytes=4)
+    options = candidates(made, call, np.arange(16))
+    inp = made.tuning_input(np.arange(16))
+    names = {ours: theirs for theirs, ours in ALGORITHM_NAMES.items()}
+    table = predict_table(inp, "all_reduce", 2**26)
+    assert len(options) > 5
+    for option in options:
+        expected_s = table[names[option.algorithm], option.protocol].time_s
+        assert option.expected_s == (expected_s if expected_s < 1 else None)
+    lines = explain_call(made, call, np.arange(16), row=ROW)
+    shown = [line for line in lines if " channels  " in line]
+    assert len(shown) > 5
+    assert all("NCCL " in line for line in shown)
+
+
+def test_an_own_choice_is_told_from_the_library_s():
+    # NCCL takes no PAT with several GPUs per node: the protocol is then the fastest.
+    made = cluster("2 x dgx-h100", "nccl")
+    call = Call(collective="all_gather", world_size=16, size_bytes=2**20, element_bytes=4)
+    lines = explain_call(made, call, np.arange(16), row=ROW, algorithm="pat")
+    assert "  chosen by simulation: the fastest of what the profile allows" in lines

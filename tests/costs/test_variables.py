@@ -63,3 +63,13 @@ def test_bad_values_of_all_kinds_are_refused_together() -> None:
     assert len(caught.value.problems) == 3
     assert "Did you mean 'ring'?" in text
     assert "a whole number ≥ 1 and ≤ 16" in text
+
+
+def test_rccl_has_twice_the_channels_of_nccl() -> None:
+    # ROCm/rccl src/include/device.h MAXCHANNELS 128; its README proposes 112 for MI300X.
+    for name in ("NCCL_MIN_NCHANNELS", "NCCL_MAX_CTAS"):
+        assert parse_variables({name: 112}, "rccl", V).values[name.replace("CTAS", "NCHANNELS")]
+        with pytest.raises(ScenarioError, match="112 is outside"):
+            parse_variables({name: 112}, "nccl", V)
+    with pytest.raises(ScenarioError, match="129 is outside"):
+        parse_variables({"NCCL_MIN_NCHANNELS": 129}, "rccl", V)

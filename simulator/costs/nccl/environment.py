@@ -189,7 +189,11 @@ def _remark(variable: Variable, version: NcclVersion) -> str | None:
 
 
 def parse_environment(
-    mapping: Mapping[str, object], version: NcclVersion, *, file: str = ""
+    mapping: Mapping[str, object],
+    version: NcclVersion,
+    *,
+    file: str = "",
+    instead: Mapping[str, Variable] | None = None,
 ) -> NcclEnvironment:
     """Return the NCCL variables of *mapping*; variables of others are left alone.
 
@@ -201,6 +205,8 @@ def parse_environment(
         Decides which variables and names exist.
     file
         Where the mapping stands, for messages.
+    instead
+        Rows of a library with NCCL's names but other ranges (RCCL).
 
     Raises
     ------
@@ -213,7 +219,7 @@ def parse_environment(
     >>> parse_environment({"NCCL_MAX_NCHANELS": 4}, NcclVersion(2, 21)).warnings
     ("NCCL_MAX_NCHANELS is not known. Did you mean 'NCCL_MAX_NCHANNELS'?",)
     """
-    table = variables()
+    table = {**variables(), **(instead or {})}
     by_name = {alias: row for row in table.values() for alias in (row.name, *row.aliases)}
     values: dict[str, Any] = {}
     problems: list[Problem] = []
