@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from simulator.base.errors import Problem
     from simulator.importers import MeasuredTable
     from simulator.verdict.setup import SetUp
@@ -24,6 +26,7 @@ __all__ = [
     "Settings",
     "read_tables",
     "set_up_for",
+    "tell_doubts",
     "tell_outside",
     "tell_set_up",
     "tell_warnings",
@@ -107,12 +110,25 @@ def read_tables(
     usable = [entry for entry in tables if _usable(entry[1])]
     if usable:
         warnings += [_no_times(table) for _, table in tables if not _usable(table)]
+    warnings += _unusable_settings(usable or tables)
     # Where no table has a usable time, the prediction's refusal tells the line.
     return usable or tables, warnings
 
 
 def _usable(table: MeasuredTable) -> bool:
     return any(table.usable_rows(in_place=half) for half in (False, True))
+
+
+def _unusable_settings(tables: list[tuple[str, MeasuredTable]]) -> list[Problem]:
+    """Return what predictions leave out of the logs' settings, each line once."""
+    from simulator.verdict.variables import unusable_settings
+
+    found = [
+        replace(problem, file=file)
+        for file, table in tables
+        for problem in unusable_settings(table)
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _no_times(table: MeasuredTable) -> Problem:
@@ -142,6 +158,12 @@ def set_up_for(given: Given, table: MeasuredTable) -> SetUp:
     if "node" in words:
         return fitted(with_observed(SetUp(words=words), table), table)
     return fitted(guess(table).with_words(words), table)
+
+
+def tell_doubts(set_ups: Iterable[SetUp]) -> None:
+    """Warn of what the logs say against their set-ups, each once."""
+    for text in dict.fromkeys(text for set_up in set_ups for text in set_up.doubts):
+        typer.echo(f"warning: {text}", err=True)
 
 
 def tell_set_up(set_up: SetUp) -> None:

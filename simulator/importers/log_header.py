@@ -64,8 +64,12 @@ _STEP = re.compile(r"step\s*:?\s*(\d+(?:\.\d+)?)\s*\((factor|bytes)\)")
 _VERSION = re.compile(r"(?:N|R)CCL version\s*:?\s*v?(\d+\.\d+(?:\.\d+)?)")
 _LIBRARY = re.compile(r"nccl-library=(\d+)")
 _TESTS_VERSION = re.compile(r"(?:nccl|rccl)-tests:? [vV]ersion:?\s*v?(\S+)")
+# A shell's word, or one inside a quoted command, a list after commas (srun --export=A=1,B=2), a
+# pair of brackets, or prose.  The value ends where a shell ends a word; a semicolon belongs to
+# `allreduce:ring;allgather:tree`.
 _ASSIGNED = re.compile(
-    r"(?:^|[\s\"'])((?:NCCL|RCCL)_[A-Z0-9_]+)\s?=\s?(\"[^\"]*\"|'[^']*'|[^\s\"'\\]*)"
+    r"(?:^|[\s\"'`({\[,;=&|])((?:NCCL|RCCL)_[A-Z0-9_]+)\s?=\s?"
+    r"(\"[^\"]*\"|'[^']*'|(?:(?!,\w+=)[^\s\"'\\;&|()<>`{}\[\]]|;(?=\w+:))*)"
 )
 _SET_BY_ENV = re.compile(r"((?:NCCL|RCCL)_[A-Z0-9_]+) set by environment to (.*?)\.?\s*$")
 _SET_BY_PLUGIN = re.compile(r"Setting ((?:NCCL|RCCL)_[A-Z0-9_]+) environment variable to (\S+)")
@@ -238,12 +242,15 @@ class Facts:
     version: str | None = None
     tests_version: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    environment_lines: dict[str, int] = field(default_factory=dict)
     transports: Counter[str] = field(default_factory=Counter)
     messages: dict[str, None] = field(default_factory=dict)
     n_nics: int | None = None
     info_ranks: int | None = None
     info_nodes: int | None = None
     command_ranks: int | None = None
+    at: int = 0
+    """Line that is being read."""
 
     def message(self, text: str) -> None:
         """Take what an NCCL INFO message says."""
@@ -290,7 +297,8 @@ class Facts:
             self.command_ranks = ranks if ranks is not None else self.command_ranks
         if "CCL_" in text:
             for name, value in _ASSIGNED.findall(text):
-                self._variable(name, value)
+                # Marks of a sentence or a list behind a word: `env: NCCL_IB_DISABLE=1: TCP`.
+                self._variable(name, value if value[:1] in "\"'" else value.rstrip(",.:"))
         self._versions(text)
 
     def _versions(self, text: str) -> None:
@@ -307,3 +315,4 @@ class Facts:
         kept = environment_value(name, value)
         if kept is not None:
             self.environment[name] = kept
+            self.environment_lines[name] = self.at

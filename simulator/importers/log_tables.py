@@ -69,6 +69,7 @@ def _table(block: Block, rows: tuple[RawRow, ...], problems: list[Problem]) -> M
         nccl_version=block.facts.version,
         tests_version=block.facts.tests_version,
         environment=dict(sorted(block.facts.environment.items())),
+        environment_lines=dict(block.facts.environment_lines),
         transports=dict(block.facts.transports),
         messages=tuple(block.facts.messages),
         n_nics=block.facts.n_nics,

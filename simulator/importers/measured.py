@@ -168,6 +168,8 @@ class MeasuredTable:
     tests_version: str | None
     environment: Mapping[str, str]
     """NCCL_… and RCCL_… variables seen; addresses and folders removed, secrets never."""
+    environment_lines: Mapping[str, int] = field(default_factory=dict)
+    """Line of the file where a variable was last seen; none in JSON."""
     transports: Mapping[str, int]
     """Connections that NCCL reported, such as ``NET/IB/GDRDMA``, with their number."""
     messages: tuple[str, ...] = ()

@@ -108,6 +108,7 @@ class _Reader:
 
     def _info(self, number: int, tag: str, info: tuple[str, str, str, str]) -> None:
         before, host, level, message = info
+        self.facts.at = number
         if level == "WARN":
             self.failures.append(number)
             self.facts.warning(message)
@@ -217,6 +218,7 @@ class _Reader:
             # One command over several lines: the ranks stand apart from the program.
             text = " ".join([*self.command, text])
             self.command = []
+        self.facts.at = number
         self.facts.line(text)
 
     # -- blocks -----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from simulator.importers import MeasuredTable
 from simulator.scenario.plugins import library_of
 from simulator.verdict.processors import host_set_up
 from simulator.verdict.setup import SetUp, refuse_guess
+from simulator.verdict.variables import fault_variables, modelled_version
 
 __all__ = ["chip_of", "guess", "with_observed"]
 
@@ -56,13 +57,6 @@ _EFA = {
     "b300": "aws-p6-b300",
 }
 _GOOGLE = {"h200": "gcp-a3-ultra", "b200": "gcp-a4"}
-
-FAULT_VARIABLES = re.compile(
-    r"^NCCL_(P2P_DISABLE|P2P_LEVEL|SHM_DISABLE|IB_DISABLE|NET_GDR_LEVEL|NET_GDR_READ|ALGO|PROTO"
-    r"|MAX_NCHANNELS|MAX_CTAS|NET|IB_HCA|CROSS_NIC|PXN_DISABLE|NVLS_ENABLE|NTHREADS|BUFFSIZE"
-    r"|IB_QPS_PER_CONNECTION)$"
-)
-"""Variables that can be the cause of a slow run."""
 
 
 def chip_of(name: str) -> tuple[str, int] | None:
@@ -194,11 +188,10 @@ def with_observed(set_up: SetUp, table: MeasuredTable) -> SetUp:
         evidence.append("NCCL reports SHM connections: through host memory")
         if not any(name.startswith("P2P") for name in transports):
             words["routing.p2p"] = "off"
-    for name, value in sorted(table.environment.items()):
-        if FAULT_VARIABLES.match(name) and value:
-            # Quoted: a comma in a value separates no variants.
-            words[f"env.{name}"] = json.dumps(value)
-            evidence.append(f"{name}={value} is set")
+    for name, value in fault_variables(table).items():
+        # Quoted: a comma in a value separates no variants.
+        words[f"env.{name}"] = json.dumps(value)
+        evidence.append(f"{name}={value} is set")
     return replace(
         set_up,
         words={**_software(set_up, table), **set_up.words},
@@ -226,6 +219,7 @@ def _software(set_up: SetUp, table: MeasuredTable) -> dict[str, str]:
     if together > 1:
         words["costs.gpus_per_process"] = str(together)
     profile = set_up.words.get("costs.profile", set_up.words.get("costs", "nccl"))
-    if table.nccl_version and library_of(profile) == "nccl" and set_up.file is None:
-        words["costs.version"] = table.nccl_version
+    version = modelled_version(table)
+    if version is not None and library_of(profile) == "nccl" and set_up.file is None:
+        words["costs.version"] = version
     return words

@@ -2,7 +2,8 @@
 
 busbw compares with the NICs' rate only for a ring: each NIC then sends busbw × NICs' share.  A
 tree over two nodes sends each byte once where a ring sends it nearly twice, so its busbw may pass
-the ring's limit.  The bytes per NIC say how near the NIC is to its rate whatever the algorithm.
+the ring's limit.  The payload per NIC says how much data the NIC passed on whatever the algorithm.
+Headers, flags of LL and what else a model adds on the wire are left out: they were not measured.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from simulator.base.errors import CollsimError
+from simulator.compose.cluster import Cluster
 from simulator.compose.run import run_resolved
 from simulator.importers import MeasuredTable
 from simulator.results.model import LinkLoad, Row
@@ -34,7 +38,7 @@ def choice_of(row: Row) -> Choice:
 def nic_shares(
     set_up: SetUp, table: MeasuredTable, rows: Sequence[PredictedRow], clusters: Clusters
 ) -> dict[Choice, float]:
-    """Return wire bytes that the busiest NIC sends per byte of the call's size, by choice.
+    """Return payload bytes that the busiest NIC sends per byte of the call's size, by choice.
 
     Empty where nothing leaves a node through NICs.  One size of each choice is simulated: bytes
     are proportional to the size.
@@ -55,13 +59,31 @@ def nic_shares(
             collective=replace(spec, algorithm=algorithm, protocol=protocol, channels=channels),
         )
         try:
-            links = run_resolved(fixed, cluster=clusters.of(fixed)).links
+            links = run_resolved(fixed, cluster=_bare(clusters.of(fixed))).links
         except CollsimError:
             continue
         sent = [link.wire_bytes for link in links if _leaves(link)]
         if sent:
             found[choice] = max(sent) / size
     return found
+
+
+def _bare(cluster: Cluster) -> Cluster:
+    """Return the cluster with links that carry nothing but payload."""
+    profile = replace(
+        cluster.profile,
+        protocols={
+            name: replace(protocol, payload_share=1.0)
+            for name, protocol in cluster.profile.protocols.items()
+        },
+        exchange_share=1.0,
+        host_share=1.0,
+        calibration=None,
+    )
+    bare = Cluster(cluster.fabric, cluster.lowering.router, profile)
+    bare.lowering.link_efficiency = np.ones_like(bare.lowering.link_efficiency)
+    bare.hosts, bare.sums_exchanges = cluster.hosts, cluster.sums_exchanges
+    return bare
 
 
 def _leaves(link: LinkLoad) -> bool:

@@ -72,10 +72,13 @@ class Comparison:
     set_up: SetUp
     rows: tuple[PredictedRow, ...]
     nic_shares: Mapping[Choice, float] = field(default_factory=dict)
-    """Wire bytes that the busiest NIC sends per byte of the size, see `simulator.verdict.nics`."""
+    """Payload that the busiest NIC sends per byte of the size, see `simulator.verdict.nics`."""
 
     def nic_Bps(self, row: PredictedRow) -> float | None:
-        """Return what the busiest NIC sent, if the call was done as predicted; None: no NICs."""
+        """Return the payload that the busiest NIC sent a second; None: no NICs.
+
+        The call is taken to have been done as predicted.
+        """
         share = self.nic_shares.get(choice_of(row.predicted))
         return None if share is None else share * row.size_bytes / row.measured_s
 
@@ -109,8 +112,8 @@ _SHORT = {"double_binary_tree": "tree", "recursive_doubling": "rec_doubling"}
 def comparison_table(comparison: Comparison) -> Table:
     """Return one line a row: size, both times, their ratio, both bus bandwidths, the choice.
 
-    With NICs in use, the measured algbw and the bytes/s of the busiest NIC instead of the predicted
-    time, which the ratio tells.
+    With NICs in use, the measured algbw and the payload bytes/s of the busiest NIC instead of the
+    predicted time, which the ratio tells.
     """
     networked = bool(comparison.nic_shares)
     columns = (
@@ -120,7 +123,7 @@ def comparison_table(comparison: Comparison) -> Table:
         Column(title="ratio", style="yellow"),
         Column(title="busbw m"),
         Column(title="busbw p", style="bold green"),
-        *((Column(title="algbw"), Column(title="nic")) if networked else ()),
+        *((Column(title="algbw"), Column(title="per NIC")) if networked else ()),
         Column(title="", right=False),
         Column(title="how", right=False, flexible=True),
     )
@@ -149,7 +152,7 @@ def comparison_table(comparison: Comparison) -> Table:
         )
     remarks = ["m measured, p predicted; ratio: predicted / measured time; bandwidths in GB/s"]
     if networked:
-        remarks.append("algbw, nic: measured; nic: sent by the busiest NIC, if done as predicted")
+        remarks.append("algbw, per NIC: measured; per NIC: payload of the busiest, if done as p")
     if any(row.in_place for row in comparison.rows):
         remarks.append("*: in-place time, the out-of-place one is missing")
     return Table(columns=columns, rows=tuple(lines), title=comparison.title, remarks=tuple(remarks))

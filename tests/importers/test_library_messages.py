@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from simulator.importers.nccl_tests import read
 from simulator.verdict.guess import with_observed
 from simulator.verdict.setup import SetUp
@@ -50,3 +52,27 @@ def test_warnings_are_kept_without_addresses_and_folders() -> None:
     assert "10.1.2.3" not in table.messages[0]
     assert "/home/me" not in table.messages[1]
     assert all(text.startswith("NCCL WARN") for text in table.messages)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("+ export NCCL_A=1; mpirun -x NCCL_B=Ring -np 8", {"NCCL_A": "1", "NCCL_B": "Ring"}),
+        ("env: NCCL_A=1: TCP sockets instead", {"NCCL_A": "1"}),
+        ("with NCCL_A=1, NCCL_B=256.", {"NCCL_A": "1", "NCCL_B": "256"}),
+        (
+            "srun --export=ALL,NCCL_A=Ring,Tree,NCCL_B=LL,C=3 x",
+            {"NCCL_A": "Ring,Tree", "NCCL_B": "LL"},
+        ),
+        ("bash -c 'NCCL_A=mlx5_0:1,mlx5_1:1 x'", {"NCCL_A": "mlx5_0:1,mlx5_1:1"}),
+        ('declare -x NCCL_A="=mlx5_0,mlx5_1"', {"NCCL_A": "=mlx5_0,mlx5_1"}),
+        ("(NCCL_A=1) `NCCL_B=2`", {"NCCL_A": "1", "NCCL_B": "2"}),
+        ("NCCL_A=1&&NCCL_B=2>log", {"NCCL_A": "1", "NCCL_B": "2"}),
+        ('"NCCL_A=1", "NCCL_B=2"', {"NCCL_A": "1", "NCCL_B": "2"}),
+        ("NCCL_A=allreduce:ring;allgather:tree", {"NCCL_A": "allreduce:ring;allgather:tree"}),
+    ],
+)
+def test_assignments_end_where_a_shells_words_end(text: str, expected: dict[str, str]) -> None:
+    table = read(f"first\n{text}\n{ROWS}").tables[0]
+    assert table.environment == expected
+    assert table.environment_lines == dict.fromkeys(expected, 2)

@@ -1,0 +1,91 @@
+"""Variables in a log that can explain a slow run, and what of a log's settings cannot be used.
+
+What NCCL would refuse, or the model does not have, is a warning and left out: the log is judged
+without it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from simulator.base.errors import Problem, ScenarioError
+from simulator.costs.nccl.version import NcclVersion, nearest_supported
+from simulator.costs.profile import load_profile
+from simulator.costs.variables import parse_variables
+from simulator.importers import MeasuredTable
+
+__all__ = ["FAULT_VARIABLES", "fault_variables", "modelled_version", "unusable_settings"]
+
+FAULT_VARIABLES = re.compile(
+    r"^NCCL_(P2P_DISABLE|P2P_LEVEL|SHM_DISABLE|IB_DISABLE|NET_GDR_LEVEL|NET_GDR_READ|ALGO|PROTO"
+    r"|MAX_NCHANNELS|MAX_CTAS|NET|IB_HCA|CROSS_NIC|PXN_DISABLE|NVLS_ENABLE|NTHREADS|BUFFSIZE"
+    r"|IB_QPS_PER_CONNECTION)$"
+)
+"""Variables that can be the cause of a slow run."""
+
+
+def fault_variables(table: MeasuredTable) -> Mapping[str, str]:
+    """Return those of a table's variables that can explain a slow run and that NCCL takes."""
+    return {
+        name: value for name, value in _candidates(table).items() if _problem(table, name) is None
+    }
+
+
+def modelled_version(table: MeasuredTable) -> str | None:
+    """Return the library's version where the log tells one that the model has."""
+    return table.nccl_version if _version(table.nccl_version) is not None else None
+
+
+def unusable_settings(table: MeasuredTable) -> list[Problem]:
+    """Return a warning, with file and line, for each setting that the prediction leaves out."""
+    problems = [_problem(table, name) for name in _candidates(table)]
+    version = table.nccl_version
+    if version is not None and _version(version) is None:
+        problems.append(
+            Problem(
+                file=table.source,
+                message=f"NCCL {version} is not modelled: predicted as NCCL {_default()}",
+            )
+        )
+    return [problem for problem in problems if problem is not None]
+
+
+def _candidates(table: MeasuredTable) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in sorted(table.environment.items())
+        if value and FAULT_VARIABLES.match(name)
+    }
+
+
+def _problem(table: MeasuredTable, name: str) -> Problem | None:
+    value = table.environment[name]
+    message, allowed = "", ""
+    if "$" in value:
+        message = f"the log does not tell what {value!r} stands for"
+    else:
+        try:
+            parse_variables({name: value}, "nccl", _version(table.nccl_version) or _default())
+        except ScenarioError as error:
+            message, allowed = error.problems[0].message, error.problems[0].allowed
+    if not message:
+        return None
+    return Problem(
+        file=table.source,
+        line=table.environment_lines.get(name),
+        key=name,
+        message=f"{message}: left out of the prediction",
+        allowed=allowed,
+    )
+
+
+def _version(text: str | None) -> NcclVersion | None:
+    try:
+        return nearest_supported(NcclVersion.parse(text or ""))[0]
+    except ScenarioError:
+        return None
+
+
+def _default() -> NcclVersion:
+    return NcclVersion.parse(load_profile("nccl").version)
