@@ -22,7 +22,7 @@ from simulator.fabric.fabric import Fabric
 from simulator.fabric.model import LINK_KINDS, NETWORK_KINDS, VERTEX_KINDS, Routes
 from simulator.fabric.routing import Router
 
-__all__ = ["Lowering", "PairCosts"]
+__all__ = ["Lowering", "PairCosts", "busiest_pairs"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -335,10 +335,8 @@ class Lowering:
         if schedule.algorithm not in PIPELINED:
             start_s = 0.0
             if schedule.algorithm in EXCHANGES and profile.peer_s and len(pairs):
-                sends = np.bincount(src, minlength=len(group))
-                busiest = int(np.argmax(sends))
                 cost = np.array([profile.peer_s.get(kind, 0.0) for kind in PATH_KINDS])
-                start_s = float(cost[costs.path_kind[src == busiest]].sum())
+                start_s = float(cost[costs.path_kind[busiest_pairs(src, dst)]].sum())
             if schedule.collective in CHAINS and schedule.algorithm == "ring" and len(pairs):
                 if protocol in WAITING:
                     # A sender waits until the next rank is in the same call; lines of LL are just
@@ -450,6 +448,17 @@ class Lowering:
             latency_s=costs.latency_s[pair],
             max_rate_Bps=cap,
         )
+
+
+def busiest_pairs(src: IntArray, dst: IntArray) -> NDArray[np.bool_]:
+    """Return the pairs of the rank that has most sends, or most receives if those are more.
+
+    A receive costs its rank what a send costs: a peer's connection to be set up and served by the
+    same kernel and proxy (NCCL src/enqueue.cc, addP2pToPlan takes both alike).
+    """
+    ends = max((src, dst), key=lambda end: int(np.bincount(end).max(initial=0)))
+    busiest: NDArray[np.bool_] = ends == np.argmax(np.bincount(ends))
+    return busiest
 
 
 def _joined(stages: Sequence[Stage], name: str) -> FloatArray:

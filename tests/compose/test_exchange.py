@@ -66,3 +66,15 @@ def test_other_profiles_fill_the_route_with_one_pair() -> None:
     )
     call = Call(collective="send_recv", world_size=8, size_bytes=MIB)
     assert exchange_plan(made, call, np.arange(8)) is None
+
+
+def test_a_root_pays_for_its_receives_what_it_pays_for_its_sends() -> None:
+    # 8 KiB of each rank to the root, or from it: as many peers at one rank, so as long.
+    def time_s(op: str, nodes: int) -> float:
+        size = str(8192 * 8 * nodes)
+        where = words(nodes, **{"collective.op": op, "collective.size": size})
+        return run_resolved(from_words(where).variants[0]).rows[0].time_s
+
+    few_s, many_s = time_s("gather", 4), time_s("gather", 16)
+    assert many_s > 2.5 * few_s
+    assert many_s == pytest.approx(time_s("scatter", 16), rel=0.25)

@@ -25,6 +25,7 @@ from simulator.compose.lower import (
     STREAMED_PIECES,
     SWITCHED,
     WAITING,
+    busiest_pairs,
 )
 from simulator.costs.profile import PATH_KINDS, CostProfile
 from simulator.engine.traffic import Collective, StageTraffic
@@ -211,9 +212,7 @@ class _Extractor:
                 stages.append(self._chain(stage))
         if algorithm in EXCHANGES:
             connections = self.made.connections
-            sends = np.bincount(connections.src, minlength=self.n)
-            busiest = int(np.argmax(sends))
-            peers = self.kind[connections.src == busiest].tolist()
+            peers = self.kind[busiest_pairs(connections.src, connections.dst)].tolist()
             linear += [(f"peers.{PATH_KINDS[index]}", 1.0) for index in peers]
         base_s = self._base_s() if algorithm in PIPELINED else 0.0
         levels: list[tuple[str, str, float]] = []
