@@ -107,8 +107,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--matmul", action="store_true", help="time matrix products on rank 0's device")
     add("--copy", action="store_true", help="time copies, additions and launches there")
     add("--timeout", type=float, default=default.timeout_s, help="seconds a rank may wait")
-    add("--json", type=Path, help="write everything there")
-    add("--output", type=Path, help="write the table there")
+    add("--json", help="write everything there; - : print it instead of the table")
+    add("--output", help="write the table there")
     return parser
 
 
@@ -147,14 +147,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not reports:
             return 0
         text = measurement_text(measurement)
-        if arguments.json is not None:
-            _write(arguments.json, json.dumps(measurement.to_dict(), indent=1) + "\n")
-        if arguments.output is not None:
+        shown = text
+        if arguments.output not in (None, "-"):
             _write(arguments.output, text)
+        if arguments.json is not None:
+            document = json.dumps(measurement.to_dict(), indent=1) + "\n"
+            if arguments.json == "-":
+                shown = document
+            else:
+                _write(arguments.json, document)
     except CollsimError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    sys.stdout.write(text)
+    sys.stdout.write(shown)
     halves = [
         half
         for table in measurement.tables
@@ -164,11 +169,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if any(half is not None and half.wrong for half in halves) else 0
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: str, text: str) -> None:
     try:
-        path.write_text(text)
+        Path(path).write_text(text)
     except OSError as error:
-        raise MeasureError(Problem(file=str(path), message=f"cannot be written: {error}")) from None
+        raise MeasureError(Problem(file=path, message=f"cannot be written: {error}")) from None
 
 
 if __name__ == "__main__":

@@ -46,8 +46,12 @@ def command(
     max_error: Annotated[
         str | None, typer.Option(help="Exit with 1 where a table's median error is above, 20%.")
     ] = None,
-    csv: Annotated[str | None, typer.Option(help="Write all rows as CSV.")] = None,
-    json: Annotated[str | None, typer.Option(help="Write rows, errors and warnings.")] = None,
+    csv: Annotated[
+        str | None, typer.Option(help="Write all rows as CSV; - : print it alone.")
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option(help="Write rows, errors and warnings; - : alone.")
+    ] = None,
     plot: Annotated[str | None, typer.Option(help="Draw measured dots on the prediction.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
@@ -56,7 +60,8 @@ def command(
     from simulator.cli.output import Files, check_places
 
     limit = None if max_error is None else parse_fraction(max_error)
-    check_places(Files(csv=csv, json=json, plots=() if plot is None else (plot,)))
+    files = Files(csv=csv, json=json, plots=() if plot is None else (plot,))
+    check_places(files)
     tables, warnings = read_tables(logs, collective)
     tell_warnings(warnings)
     given = Given(
@@ -71,7 +76,8 @@ def command(
     comparisons: list[Comparison] = []
     for place, (file, table) in enumerate(tables):
         comparison = _compare(file, table, given, quiet)
-        _tell(comparison, first=place == 0)
+        if not files.takes_output:
+            _tell(comparison, first=place == 0)
         comparisons.append(comparison)
     _write(comparisons, warnings, csv, json, plot)
     if limit is not None:
@@ -123,6 +129,7 @@ def _write(
     json: str | None,
     plot: str | None,
 ) -> None:
+    from simulator.cli.output import tell_written
     from simulator.results.files import write_text
     from simulator.verdict.records import comparison_csv, comparison_json
 
@@ -140,8 +147,7 @@ def _write(
                 path = path.with_name(f"{path.stem}-{number + 1}{path.suffix}")
             draw(comparison, str(path))
             written.append(str(path))
-    for name in written:
-        typer.echo(f"wrote {name}", err=True)
+    tell_written(written)
 
 
 def draw(comparison: Comparison, path: str) -> None:

@@ -63,9 +63,16 @@ Protocol = Annotated[str, typer.Option("--protocol", "-p", help="Name(s) or auto
 Channels = Annotated[str | None, typer.Option("--channels", help="Number(s) of channels.")]
 
 # What is printed and written.
-Csv = Annotated[str | None, typer.Option("--csv", help="Write the table as CSV.")]
-Json = Annotated[str | None, typer.Option("--json", help="Write everything, with provenance.")]
-Markdown = Annotated[str | None, typer.Option("--markdown", help="Write the table as Markdown.")]
+Csv = Annotated[
+    str | None, typer.Option("--csv", help="Write the table as CSV; - : print it alone.")
+]
+Json = Annotated[
+    str | None,
+    typer.Option("--json", help="Write everything, with provenance; - : print it alone."),
+]
+Markdown = Annotated[
+    str | None, typer.Option("--markdown", help="Write the table as Markdown; - : print it alone.")
+]
 Trace = Annotated[
     str | None,
     typer.Option("--trace", help="Write a Chrome/Perfetto trace (.json or .json.gz)."),

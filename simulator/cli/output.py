@@ -21,6 +21,7 @@ __all__ = [
     "files_of",
     "print_result",
     "progress_of",
+    "tell_written",
     "warn",
     "write_files",
 ]
@@ -32,7 +33,7 @@ MOST_CALL_ROWS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Where a result goes beside the terminal; None: not asked for."""
+    """Where a result goes beside the terminal; None: not asked for, ``-``: standard output."""
 
     csv: str | None = None
     json: str | None = None
@@ -40,6 +41,17 @@ class Files:
     trace: str | None = None
     plots: tuple[str, ...] = ()
     """Paths ending in ``.png``, ``.svg`` or ``.pdf``; the name tells the kind."""
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """Places of what is no picture."""
+        given = (self.csv, self.json, self.markdown, self.trace)
+        return tuple(place for place in given if place is not None)
+
+    @property
+    def takes_output(self) -> bool:
+        """True when standard output is for a document, and for nothing else."""
+        return "-" in self.documents
 
     @property
     def needs_record(self) -> bool:
@@ -83,8 +95,16 @@ def check_places(files: Files) -> None:
 
         formats = tuple(FORMATS)
     problems: list[Problem] = []
-    for name in (files.csv, files.json, files.markdown, files.trace, *files.plots):
-        if name is None:
+    if files.documents.count("-") > 1:
+        problems.append(
+            Problem(
+                file="-",
+                message="several documents for standard output",
+                allowed="- for one of --csv, --json, --markdown and --trace, files for the others",
+            )
+        )
+    for name in (*files.documents, *files.plots):
+        if name == "-" and name not in files.plots:
             continue
         path, folder = Path(name), Path(name).parent
         ending = path.suffix.removeprefix(".").lower()
@@ -259,8 +279,14 @@ def write_files(result: RunResult, files: Files) -> None:
     for plot in files.plots:
         _draw(result, plot)
         written.append(plot)
-    for name in written:
-        typer.echo(f"wrote {name}", err=True)
+    tell_written(written)
+
+
+def tell_written(names: list[str]) -> None:
+    """Name the files that were written, on standard error."""
+    for name in names:
+        if name != "-":
+            typer.echo(f"wrote {name}", err=True)
 
 
 def _draw(result: RunResult, path: str) -> None:

@@ -56,7 +56,7 @@ def simulate_and_print(
     steps = len(scenarios.variants)
     if steps == 1 and first.collective is not None:
         steps = max(1, len(first.collective.sizes_bytes))
-    if first.description and not quiet:
+    if first.description and not quiet and not files.takes_output:
         typer.echo(first.description.strip())
         typer.echo("")
     report: Any
@@ -72,7 +72,11 @@ def simulate_and_print(
         warn("interrupted before anything was done")
         raise typer.Exit(130) from None
     perturbed = bool(first.perturb.late) or first.perturb.skew_s > 0
-    print_result(result, table=table, links=links, ranks=ranks or perturbed)
+    if files.takes_output:
+        for text in result.warnings:
+            warn(text)
+    else:
+        print_result(result, table=table, links=links, ranks=ranks or perturbed)
     write_files(result, files)
     if any(text.startswith("interrupted") for text in result.warnings):
         raise typer.Exit(130)

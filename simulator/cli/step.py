@@ -144,11 +144,12 @@ def command(
         words_given |= _of_deepspeed(deepspeed, words_given)
     words_given |= dict(split_assignment(text) for text in set_ or [])
     scenarios = from_words(words_given)
+    files = Files(csv=csv, json=json, markdown=markdown, trace=trace, plots=tuple(plot or ()))
     if buckets:
-        _print_buckets(scenarios)
+        _print_buckets(scenarios, err=files.takes_output)
     simulate_and_print(
         scenarios,
-        Files(csv=csv, json=json, markdown=markdown, trace=trace, plots=tuple(plot or ())),
+        files,
         table="summary",
         links=False,
         ranks=ranks,
@@ -157,8 +158,15 @@ def command(
     )
 
 
-def _print_buckets(scenarios: ScenarioSet) -> None:
+def _print_buckets(scenarios: ScenarioSet, *, err: bool) -> None:
     """Print the gradients of every bucket, as PyTorch's DDP fills them after its rebuild.
+
+    Parameters
+    ----------
+    scenarios
+        One variant.
+    err
+        On standard error: standard output is for a document.
 
     Raises
     ------
@@ -182,7 +190,7 @@ def _print_buckets(scenarios: ScenarioSet) -> None:
     # The buckets depend on sizes of gradients alone, not on how many ranks reduce them.
     ranks = spec.tensor * spec.pipeline * spec.context * (spec.data or 1)
     batch = replace(spec, global_batch=None)
-    typer.echo(ddp_buckets(model_of(spec), strategy_of(batch, ranks, ranks)) + "\n")
+    typer.echo(ddp_buckets(model_of(spec), strategy_of(batch, ranks, ranks)) + "\n", err=err)
 
 
 def _of_deepspeed(file: str, words: dict[str, str]) -> dict[str, str]:

@@ -38,7 +38,9 @@ def command(
     ] = 16,
     top: Annotated[int, typer.Option(min=1, help="Lines of the table.")] = 8,
     set_: Settings = None,
-    csv: Annotated[str | None, typer.Option(help="Write all simulated ones as CSV.")] = None,
+    csv: Annotated[
+        str | None, typer.Option(help="Write all simulated ones as CSV; - : alone.")
+    ] = None,
     json: Json = None,
     workers: Workers = None,
     quiet: Quiet = False,
@@ -89,9 +91,10 @@ def command(
         f"{len(ordered)} simulated"
     )
     shown = comparison_table(named[:top], title=title)
-    typer.echo(shown.render(terminal=sys.stdout.isatty()))
     best = found.best[result.training.index(ordered[0])]
-    typer.echo("\nthe fastest: " + _command(dict(best.labels), given, best.training))
+    if not files.takes_output:
+        typer.echo(shown.render(terminal=sys.stdout.isatty()))
+        typer.echo("\nthe fastest: " + _command(dict(best.labels), given, best.training))
     write_files(replace(result, training=tuple(named)), files)
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ from simulator.results.training import (
 
 __all__ = [
     "SCHEMA_VERSION",
+    "STANDARD_OUTPUT",
     "csv_text",
     "from_mapping",
     "json_text",
@@ -56,6 +58,9 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 """Of the JSON file; raised when a field changes its meaning."""
+
+STANDARD_OUTPUT = "-"
+"""Path of a file that is printed instead."""
 
 _RECORDS: dict[str, type[Any]] = {
     "rows": Row,
@@ -84,13 +89,19 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file so that readers see the old content or the new one, never a part.
 
     The data go to a temporary file beside the target, which then takes its name.  Targets that
-    are no regular files (``/dev/stdout``, a pipe) are written directly.
+    are no regular files (``/dev/stdout``, a pipe) are written directly; `STANDARD_OUTPUT` is
+    printed.
 
     Raises
     ------
     CollsimError
         The folder does not exist or cannot be written, or *path* is a folder.
     """
+    if os.fspath(path) == STANDARD_OUTPUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
     target = Path(path)
     try:
         if target.is_dir():

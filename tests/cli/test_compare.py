@@ -158,7 +158,7 @@ def test_slow_logs_have_their_own_exit_codes(
     capsys, monkeypatch, tmp_path: Path, expected: int
 ) -> None:
     # Halfway between the limits of large sizes, or twice as slow as the upper one.
-    rule = limits()[">=16M"]
+    rule = limits()[">=256M"]
     slowness = (rule.suspicious + rule.sick) / 2 if expected == 3 else 2 * rule.sick
     log, report = tmp_path / "slow.log", tmp_path / "report.json"
     made = simulator.run(
@@ -297,3 +297,45 @@ def test_a_measured_link_names_or_rules_out_causes(capsys, monkeypatch, tmp_path
     first = tried[61.0]["causes"][0]
     assert "nic_shared" in (first["name"], *first["alike"])
     assert any("RDMA_Write" in text for text in first["said"])
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "first"),
+    [
+        (("compare", LOG, "-q"), "--json", "{"),
+        (("compare", LOG, "-q"), "--csv", "file,line,collective"),
+        (("check", LOG, "-q"), "--json", "{"),
+        (
+            ("bench", "all_reduce", "--node", "dgx-h100", "-b", "1M", "-e", "1M", "-q"),
+            "--json",
+            "{",
+        ),
+        (
+            ("bench", "all_reduce", "--node", "dgx-h100", "-b", "1M", "-e", "1M", "-q"),
+            "--csv",
+            "variant,",
+        ),
+        (
+            ("bench", "all_reduce", "--node", "dgx-h100", "-b", "1M", "-e", "1M", "-q"),
+            "--markdown",
+            "## ",
+        ),
+    ],
+)
+def test_a_dash_is_standard_output_and_takes_it_alone(
+    capsys, monkeypatch, tmp_path: Path, words: tuple[str, ...], option: str, first: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = collsim(capsys, monkeypatch, *words, option, "-")
+    assert code == 0
+    assert out.startswith(first)
+    if option == "--json":
+        json.loads(out)
+    assert "wrote" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_documents_for_standard_output_are_refused(capsys, monkeypatch) -> None:
+    code, _, err = collsim(capsys, monkeypatch, "compare", LOG, "-q", "--csv", "-", "--json", "-")
+    assert code == 2
+    assert "several documents for standard output" in err
