@@ -79,7 +79,12 @@ def bulk_exchange(
     costs = lowering.crowded(costs)
     latency_s = costs.latency_s
     most = channels * lowering.exchange_channel_Bps(costs.path_kind, group, protocol)
+    network = costs.path_kind == PATH_KINDS.index("network")
+    most = np.where(network, np.minimum(most, channels * profile.socket_Bps), most)
     rate_Bps = np.minimum(costs.rate_Bps, most)
+    # Peers of one rank beyond its node, which its proxy thread serves where there are sockets.
+    remote = int(network[: n - 1].sum())
+    thread_Bps = profile.socket_rank_Bps * (n - 1) / max(remote, 1)
     if protocol in WAITING:
         latency_s = latency_s + np.sqrt(profile.waiting_s * each_bytes / rate_Bps)
     per_peer = np.array([profile.peer_s.get(kind, 0.0) for kind in PATH_KINDS])
@@ -91,7 +96,7 @@ def bulk_exchange(
         weight=np.zeros(0),
         latency_s=np.full(n, float(latency_s.max())),
         # All messages of a rank are one, which takes no less than one of them on its channels.
-        max_rate_Bps=np.full(n, float(most.min()) * (n - 1)),
+        max_rate_Bps=np.full(n, min(float(most.min()) * (n - 1), thread_Bps)),
     )
     sent = np.full(n, each_bytes * (n - 1))
     message = Messages(edge=None, size_bytes=float(sent[0]))

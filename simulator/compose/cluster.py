@@ -19,7 +19,13 @@ from simulator.compose.fold import distinct_channels
 from simulator.compose.host import Hosts
 from simulator.compose.layout import domain_layout, heads, interconnect, layout_for
 from simulator.compose.lower import EXCHANGES, Lowering
-from simulator.costs.nccl import TuningInput, chain_orders, ring_orders
+from simulator.costs.nccl import (
+    NcclEnvironment,
+    TuningInput,
+    chain_orders,
+    plan_call,
+    ring_orders,
+)
 from simulator.costs.profile import CostProfile
 from simulator.costs.rules import Picked
 from simulator.engine.traffic import Collective, Network
@@ -33,6 +39,7 @@ IntArray = NDArray[np.int64]
 
 _SWITCH_ALGORITHMS = ("nvls", "nvls_tree")
 _NETWORK_SWITCH_ALGORITHMS = ("collnet_chain", "collnet_direct")
+_CHANNEL_VARIABLES = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_NVLS_NCHANNELS")
 _SWITCH_GENERATIONS = ("hopper", "blackwell")
 
 
@@ -304,6 +311,7 @@ class Cluster:
             schedule,
             ranks,
             copies=copies,
+            switch_fill=self._switch_fill(call, ranks, choice),
             protocol=choice.protocol,
             name=title,
             signature=signature,
@@ -324,6 +332,21 @@ class Cluster:
                 link_kind=np.asarray(self.fabric.link_kind),
             )
         return lowered
+
+    def _switch_fill(self, call: Call, group: IntArray, choice: Choice) -> float:
+        """Return the share of an NVSwitch reduction's rate that the call's channels reach.
+
+        A channel is one block, whose loads of the switch move only so much.  Assumed: the
+        library's own number of channels just fills the NVLinks (16 on Hopper, NCCL 2.27
+        src/transport/nvls.cc), and fewer move in proportion; no measurement of fewer is known.
+        """
+        inp = self.tuning_input(group) if choice.algorithm in _SWITCH_ALGORITHMS else None
+        if inp is None:
+            return 1.0
+        values = {k: v for k, v in inp.environment.values.items() if k not in _CHANNEL_VARIABLES}
+        usual = replace(inp, environment=NcclEnvironment(values=values))
+        plan = plan_call(usual, call.collective, choice.algorithm, "Simple", call.size_bytes)
+        return min(1.0, choice.n_channels / plan.n_channels)
 
     def picked(self, call: Call, group: IntArray) -> Picked | None:
         """Return the algorithm that the library's rules or variables name; None: no rules."""

@@ -79,7 +79,7 @@ def apply_environment(
     _network(state, parsed, nodes, sockets is not None)
     _needs(state, parsed, nodes, library)
     if sockets is not None:
-        profile = replace(profile, socket_Bps=sockets.rate_Bps)
+        profile = replace(profile, socket_Bps=sockets.rate_Bps, socket_rank_Bps=sockets.rank_Bps)
     profile = slower_threads(state, profile, parsed)
     if library == "rccl":
         profile = narrowed(profile, parsed)
@@ -160,11 +160,24 @@ def _sockets(
         cause = "NCCL_NET=Socket" if asked else "NCCL_IB_DISABLE=1"
         state.notes.append(f"{cause}: TCP sockets between nodes (node.nic_kind: ethernet)")
     for name in names:
-        if name in parsed.values:
+        if name not in parsed.values:
+            continue
+        if sockets.threads:
             state.notes.append(
                 f"{name}={parsed.values[name]}: {sockets.threads} threads, {sockets.flows} flows, "
                 f"at most {sockets.rate_Bps / 1e9:.3g} GB/s of a channel"
             )
+        else:
+            state.idle(
+                f"{name}={parsed.values[name]}", "without NCCL_SOCKET_NTHREADS there are no threads"
+            )
+    if _several(nodes):
+        shared = "" if sockets.threads else ", which a rank's channels share"
+        state.notes.append(
+            f"TCP: at most {min(sockets.rate_Bps, sockets.rank_Bps) / 1e9:.3g} GB/s of a "
+            f"{'channel' if sockets.threads else 'proxy thread'}{shared}; not fitted, hence the "
+            "wide band"
+        )
     return sockets
 
 

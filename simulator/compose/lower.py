@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from simulator.collectives.schedule import Schedule, Stage
 from simulator.costs.profile import PATH_KINDS, CostProfile
+from simulator.costs.sockets import memory_crossings
 from simulator.engine.traffic import Collective, Connections, Messages, StageTraffic
 from simulator.fabric.fabric import Fabric
 from simulator.fabric.model import LINK_KINDS, NETWORK_KINDS, VERTEX_KINDS, Routes
@@ -97,6 +98,7 @@ class Lowering:
         signature: tuple[object, ...],
         router: Router | None = None,
         copies: float = 1.0,
+        switch_fill: float = 1.0,
     ) -> Collective:
         """Return the engine's form of one call.
 
@@ -115,9 +117,11 @@ class Lowering:
         copies
             How many equal channels of the library each channel of the schedule stands for; in an
             exchange, each message.
+        switch_fill
+            Share of the rate of calls that NVSwitches reduce which the call's channels reach.
         """
         connections, inverse, start_s = self._connections(
-            schedule, group, protocol, router or self.router, copies
+            schedule, group, protocol, router or self.router, copies, switch_fill
         )
         stages: list[StageTraffic] = []
         first = 0
@@ -214,7 +218,13 @@ class Lowering:
         )
 
     def _connections(
-        self, schedule: Schedule, group: IntArray, protocol: str, router: Router, copies: float
+        self,
+        schedule: Schedule,
+        group: IntArray,
+        protocol: str,
+        router: Router,
+        copies: float,
+        switch_fill: float,
     ) -> tuple[Connections, IntArray, float]:
         """Return the connections, each edge's connection, and what the launch takes longer."""
         slots = schedule.world_size + len(schedule.virtual)
@@ -235,6 +245,8 @@ class Lowering:
         costs = replace(costs, latency_s=latency_s)
         if schedule.algorithm in EXCHANGES and self.profile.exchange_share < 1.0:
             costs = self.crowded(costs)
+        if self.profile.socket_Bps < np.inf:
+            costs = self._copied(costs)
         if not self.profile.per_channel:
             return (
                 self._build(pairs, slots, np.arange(len(pairs)), costs, _no_cap(len(pairs))),
@@ -257,9 +269,13 @@ class Lowering:
         if self.profile.socket_Bps < np.inf:
             over_network = costs.path_kind[pair] == PATH_KINDS.index("network")
             sockets = np.minimum(cap, copies * self.profile.socket_Bps)
+            if self.profile.socket_rank_Bps < np.inf:
+                ends = pairs[pair] // slots, pairs[pair] % slots
+                thread_share = _thread_share(stages, inverse, *ends, over_network)
+                sockets = np.minimum(sockets, thread_share * self.profile.socket_rank_Bps)
             cap = np.where(over_network, sockets, cap)
         if schedule.algorithm in SWITCHED:
-            share = self.profile.switch_share.get(self._generation_of(group), 1.0)
+            share = switch_fill * self.profile.switch_share.get(self._generation_of(group), 1.0)
             virtual = np.maximum(pairs[pair] // slots, pairs[pair] % slots) >= len(group)
             cap = np.where(virtual, cap * share, cap)
         built = self._build(pairs, slots, pair, costs, cap)
@@ -283,6 +299,18 @@ class Lowering:
                 levels = 2 * self._levels(group)
                 start_s += levels * float((stored / cap)[~inside].max())
         return built, inverse, start_s
+
+    def _copied(self, costs: PairCosts) -> PairCosts:
+        """Return the costs of TCP: the kernel's copies cross host memory too."""
+        routes = costs.routes
+        memory = np.asarray(self.fabric.link_kind)[routes.link] == LINK_KINDS.index("memory")
+        network = costs.path_kind == PATH_KINDS.index("network")
+        copied = memory & np.repeat(network, np.diff(routes.indptr))
+        # The routes count the two crossings of any way through the host.
+        weight = np.where(copied, costs.weight * memory_crossings() / 2, costs.weight)
+        per_link = self.fabric.capacity_Bps[routes.link] / weight
+        rate = np.minimum.reduceat(per_link, routes.indptr[:-1]) if len(per_link) else per_link
+        return replace(costs, weight=weight, rate_Bps=rate)
 
     def crowded(self, costs: PairCosts) -> PairCosts:
         """Return the costs of an exchange: several flows into a port leave it less than one."""
@@ -448,6 +476,41 @@ class Lowering:
             latency_s=costs.latency_s[pair],
             max_rate_Bps=cap,
         )
+
+
+def _thread_share(
+    stages: Sequence[Stage],
+    connection: IntArray,
+    src: IntArray,
+    dst: IntArray,
+    network: NDArray[np.bool_],
+) -> FloatArray:
+    """Return the share of a rank's thread that each connection over the network has.
+
+    By bytes, at the end that has most; of a connection with several stages the smallest.
+
+    Parameters
+    ----------
+    stages
+        Of the schedule.
+    connection
+        Connection of every edge, stage after stage.
+    src, dst, network
+        Of each connection: its ranks, and whether it leaves the node.
+    """
+    share = np.ones(len(src))
+    first = 0
+    for stage in stages:
+        edges = len(stage.src)
+        carried = np.bincount(
+            connection[first : first + edges], stage.edge_bytes, minlength=len(src)
+        )
+        carried = np.where(network, carried, 0.0)
+        most = np.maximum(np.bincount(src, carried)[src], np.bincount(dst, carried)[dst])
+        used = carried > 0
+        share[used] = np.minimum(share[used], carried[used] / most[used])
+        first += edges
+    return share
 
 
 def busiest_pairs(src: IntArray, dst: IntArray) -> NDArray[np.bool_]:

@@ -30,6 +30,7 @@ from simulator.costs.calibration import Calibration
 from simulator.costs.calibration_file import is_profile_file, merged, read_calibration
 from simulator.costs.host import HostCosts
 from simulator.costs.rules import Rules
+from simulator.costs.sockets import band_factor
 
 __all__ = [
     "PATH_KINDS",
@@ -117,6 +118,8 @@ class CostProfile:
     from host memory, without GPUDirect (NCCL src/transport/net.cc)."""
     socket_Bps: float = math.inf
     """Most that one channel's connection carries over TCP sockets; infinite with verbs."""
+    socket_rank_Bps: float = math.inf
+    """Most that all connections of a rank carry over TCP sockets, each way."""
     exchange_share: float = 1.0
     """Rate of network links in an exchange (all_to_all, send_recv), over that of one flow."""
     exchange_channel_share: float = 0.0
@@ -161,10 +164,13 @@ class CostProfile:
         Returns
         -------
         float or None
-            None for a profile that was not fitted.
+            None for a profile that was not fitted.  TCP sockets between nodes are not: a factor
+            that says so (`sockets.yaml`, band).
         """
         if not self.bands:
             return None
+        if nodes > 1 and self.socket_Bps < math.inf:
+            return band_factor() - 1.0
         band = next((band for band in self.bands if size_bytes < band[0]), self.bands[-1])
         return math.expm1(band[1 if nodes == 1 else 2])
 

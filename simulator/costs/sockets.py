@@ -1,11 +1,15 @@
 """TCP connections of NCCL: helper threads, flows per thread, and the rate they reach together.
 
+A connection of a channel has helper threads of its own, if any; without them the rank's proxy
+thread, one for all its connections, calls the kernel itself (NCCL src/transport/net_socket.cc).
+
 Not modelled: CPU cores that run out when many GPUs have many threads, and the share of a NIC's
 interrupts; the latency of a kernel's TCP is in the profile (`networks`).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -15,7 +19,7 @@ import yaml
 
 from simulator.base.units import parse_rate
 
-__all__ = ["Sockets", "drives_itself", "provider_of"]
+__all__ = ["Sockets", "band_factor", "drives_itself", "memory_crossings", "provider_of"]
 
 
 @cache
@@ -43,11 +47,22 @@ def drives_itself(preset: str) -> bool:
     return preset.partition("+")[0] in _table()["own_protocol"]["presets"]
 
 
+def memory_crossings() -> int:
+    """Return how often a byte crosses the host memory of each side."""
+    return int(_table()["crossings"]["count"])
+
+
+def band_factor() -> float:
+    """Return by what a measured time over TCP may differ from a predicted one."""
+    return float(_table()["band"]["factor"])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sockets:
     """How one NCCL channel talks to a peer over TCP."""
 
     threads: int
+    """Helper threads; 0: the rank's proxy thread does it."""
     flows: int
     """Of all threads together."""
     flow_Bps: float
@@ -71,15 +86,18 @@ class Sockets:
         --------
         >>> Sockets.of("default", threads=4, per_thread=2).rate_Bps / 1e9
         21.0
+        >>> Sockets.of("default", threads=None, per_thread=None).rank_Bps / 1e9
+        5.25
         """
         table = _table()
         auto = table["threads"].get(provider, table["threads"]["default"])
         most = table["most"]
         count = min(threads or auto["threads"], most["threads"])
-        each = min(per_thread or auto["flows"], most["flows"] // count)
+        each = min(per_thread or auto["flows"], most["flows"] // max(count, 1))
         return cls(
             threads=count,
-            flows=count * each,
+            # Without helper threads the number of flows per thread says nothing.
+            flows=max(1, count * each),
             flow_Bps=parse_rate(table["flow"].get(provider, table["flow"]["default"])),
             thread_Bps=parse_rate(table["thread"]["rate"]),
         )
@@ -87,4 +105,9 @@ class Sockets:
     @property
     def rate_Bps(self) -> float:
         """Most that the connection of a channel carries."""
-        return min(self.flows * self.flow_Bps, self.threads * self.thread_Bps)
+        return min(self.flows * self.flow_Bps, max(1, self.threads) * self.thread_Bps)
+
+    @property
+    def rank_Bps(self) -> float:
+        """Most that all connections of a rank carry together, each way."""
+        return math.inf if self.threads else self.thread_Bps

@@ -249,3 +249,16 @@ def test_every_library_knows_its_variables():
     assert "NCCL_P2P_LEVEL" in library_variables("rccl")
     rows = library_variables("mpi").values()
     assert all(row.acts for row in rows if row.effect == "modelled")
+
+
+def test_channels_that_nvswitches_serve_each_move_their_share():
+    # 16 fill the NVLinks of a Hopper GPU (the library's own number); fewer move in proportion.
+    usual_s = time_s({"node": "dgx-h100"}, {}, size="1G")
+    for name in ("NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS", "NCCL_NVLS_NCHANNELS"):
+        for count in (1, 4, 8):
+            asked_s = time_s({"node": "dgx-h100"}, {name: count}, size="1G")
+            assert asked_s == pytest.approx(16 / count * usual_s, rel=0.05)
+    assert time_s({"node": "dgx-h100"}, {"NCCL_MAX_CTAS": 16}, size="1G") == usual_s
+    assert time_s({"node": "dgx-h100"}, {"NCCL_MIN_CTAS": 24}, size="1G") >= usual_s
+    trees_s = time_s(TWO_H100, {}, size="1G")
+    assert time_s(TWO_H100, {"NCCL_MAX_CTAS": 4}, size="1G") > 3 * trees_s
