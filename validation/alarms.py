@@ -22,9 +22,17 @@ from numpy.typing import NDArray
 
 from simulator.base.errors import CollsimError
 from simulator.importers import MeasuredRow, MeasuredTable, RunParameters, Timing
-from simulator.verdict.bands import RANGES, size_range
+from simulator.verdict.bands import judged_sizes
 from simulator.verdict.check import check_table
-from simulator.verdict.health import Health, Limits, judge, limits_of
+from simulator.verdict.health import (
+    OF_EXCHANGES,
+    ON_ONE_NODE,
+    Health,
+    Limits,
+    judge,
+    limits_of,
+    rule_name,
+)
 from simulator.verdict.predict import Clusters, PredictedRow, predict_rows
 from simulator.verdict.setup import SetUp
 from validation.fit import identity
@@ -44,9 +52,16 @@ WRONG_AT = {"gh200-2n1g-slingshot-issue369": 1 << 20}
 MOST_RANKS = 64
 LEAST_SIZES = 6
 
-FALSE_ALARMS = {"<1M": (0.01, 0.005), "1M-16M": (0.02, 0.01), ">=16M": (0.06, 0.03)}
-"""Shares of the healthy tables that may be (suspicious or sick, sick) by each range: 9 % together
-at most (fewer, since they coincide), most of it where bandwidth rules."""
+FALSE_ALARMS = {
+    "<1M": (0.005, 0.0025),
+    "1M-16M": (0.01, 0.005),
+    "16M-256M": (0.01, 0.005),
+    "16M-256M" + ON_ONE_NODE: (0.07, 0.05),
+    ">=256M": (0.065, 0.045),
+    ">=256M" + OF_EXCHANGES: (0.10, 0.05),
+}
+"""Shares of the healthy tables that may be (suspicious or sick, sick) by each range; together less
+than their sum, since they coincide.  Most of it on the plateau, where bandwidth rules."""
 FALLS = (0.55, 0.25)
 """Bandwidth left at a larger size.  By judgement, not fitted: published machines called healthy
 keep 0.6 and more, but for exchanges that their owners call congested."""
@@ -60,7 +75,7 @@ class Judged:
     case: Case
     rows: tuple[PredictedRow, ...]
     slowness: Mapping[str, float]
-    """Median by range of sizes."""
+    """Median by range of sizes, of the sizes that decide there."""
 
 
 def table_of(case: Case) -> MeasuredTable:
@@ -143,11 +158,10 @@ def judged_cases(healthy: bool) -> list[Judged]:
     clusters = Clusters()
     for case in one_each(healthy):
         rows = tuple(predict_rows(set_up_of(case), table_of(case), clusters=clusters))
-        slowness = {}
-        for name in RANGES:
-            members = [row.slowness for row in rows if size_range(row.size_bytes) == name]
-            if members:
-                slowness[name] = float(np.median(members))
+        slowness = {
+            name: float(np.median([row.slowness for row in rows if row.size_bytes in sizes]))
+            for name, sizes in judged_sizes(row.size_bytes for row in rows).items()
+        }
         found.append(Judged(case=case, rows=rows, slowness=slowness))
     return found
 
@@ -156,7 +170,7 @@ def document_of(judged: Sequence[Judged]) -> dict[str, Any]:
     """Return the limits that healthy tables give, as the file holds them."""
     ranges: dict[str, Any] = {}
     for name, shares in FALSE_ALARMS.items():
-        values = np.sort([entry.slowness[name] for entry in judged if name in entry.slowness])
+        values = np.sort(_values(judged, name))
         suspicious, sick = (_above(values, share) for share in shares)
         ranges[name] = {
             "suspicious": round(max(1.0, suspicious), 2),
@@ -164,6 +178,16 @@ def document_of(judged: Sequence[Judged]) -> dict[str, Any]:
             "slower": [[round(float(np.quantile(values, q)), 2), q] for q in QUANTILES],
         }
     return {"ranges": ranges, "falls": {"suspicious": FALLS[0], "sick": FALLS[1]}}
+
+
+def _values(judged: Sequence[Judged], name: str) -> list[float]:
+    """Return the slowness of the tables that a rule is for."""
+    return [
+        slowness
+        for entry in judged
+        for plain, slowness in entry.slowness.items()
+        if rule_name(FALSE_ALARMS.keys(), plain, entry.case.collective, entry.case.n_nodes) == name
+    ]
 
 
 def _above(values: FloatArray, share: float) -> float:

@@ -18,14 +18,18 @@ from simulator.cli.measured import (
     Settings,
     read_tables,
     set_up_for,
+    tell_doubts,
     tell_outside,
     tell_set_up,
     tell_warnings,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from simulator.verdict.check import Check, Machine
     from simulator.verdict.diagnose import Diagnosis, Explanation
+    from simulator.verdict.inverse import Inverse
     from simulator.verdict.setup import SetUp
 
 HELP = "Say whether a log is healthy; exit code 0 healthy, 3 suspicious, 4 sick, 2 bad input."
@@ -33,6 +37,8 @@ HELP = "Say whether a log is healthy; exit code 0 healthy, 3 suspicious, 4 sick,
 MOST_CAUSES = 4
 KNOWN_RANKS = 128
 """Beyond twice the largest machine behind the limits (`validation.alarms`) it is told."""
+BUSY = 0.8
+"""From this share of the time on a link binds; below it steps and channels do."""
 CERTAIN = 0.8
 """A cause with this share of the weight is told without its rivals' tests."""
 
@@ -75,9 +81,9 @@ def command(
     """
     from simulator.base.errors import ScenarioError, unknown_name
     from simulator.cli.output import Files, check_places, progress_of
-    from simulator.verdict.check import check_tables, quickly
+    from simulator.verdict.check import check_tables
     from simulator.verdict.hypotheses import HYPOTHESES
-    from simulator.verdict.inverse import CLASSES, solve
+    from simulator.verdict.inverse import CLASSES
 
     if inverse is not None and inverse not in CLASSES:
         raise ScenarioError(unknown_name("class of links", inverse, CLASSES))
@@ -94,25 +100,44 @@ def command(
         costs=costs,
     )
     pairs = [(_linked(set_up_for(given, table), link or []), table) for _, table in tables]
+    tell_doubts(set_up for set_up, _ in pairs)
     for set_up, table in pairs:
         tell_outside(set_up, table)
     report: Any
     with progress_of(len(HYPOTHESES), "simulating faults", quiet) as report:
         machines = check_tables(pairs, on_progress=report)
-    for place, machine in enumerate(machines):
+    solved: list[list[Inverse]] = [[] for _ in machines]
+    if inverse is not None:
+        count = sum(len(machine.checks) for machine in machines)
+        with progress_of(count, f"solving for {inverse}", quiet) as report:
+            solved = [_inverses(machine, inverse, report, count) for machine in machines]
+    for place, (machine, found) in enumerate(zip(machines, solved, strict=True)):
         if json == "-":
             break
         if brief:
-            typer.echo(_line(machine))
+            typer.echo(_line(machine, found))
             continue
         if place:
             typer.echo("")
         _tell(machine)
-        for check in machine.checks if inverse is not None else ():
-            _tell_inverse(solve(quickly(check.set_up), check.table, check.rows, inverse or ""))
+        for answer in found:
+            _tell_inverse(answer)
     if json is not None:
-        _write(machines, json)
+        _write(machines, json, solved)
     raise typer.Exit(int(max(machine.health for machine in machines)))
+
+
+def _inverses(machine: Machine, name: str, report: Any, count: int) -> list[Inverse]:
+    """Return the answer to the inverse question for each table of a machine."""
+    from simulator.verdict.check import quickly
+    from simulator.verdict.inverse import solve
+
+    found: list[Inverse] = []
+    for check in machine.checks:
+        found.append(solve(quickly(check.set_up), check.table, check.rows, name))
+        if report is not None:
+            report(len(found), count)
+    return found
 
 
 def _linked(set_up: SetUp, files: list[str]) -> SetUp:
@@ -127,19 +152,24 @@ def _linked(set_up: SetUp, files: list[str]) -> SetUp:
     return set_up
 
 
-def _line(machine: Machine) -> str:
+def _line(machine: Machine, inverses: Sequence[Inverse]) -> str:
     """Return the verdict in one line: health, machine, what is slow, the likeliest cause."""
+    from simulator.verdict.bands import JUDGED
     from simulator.verdict.health import Health
 
     first = machine.checks[0]
     parts = [f"{machine.health.name.lower()}: {first.set_up.title}"]
     for check in machine.checks:
         bad = [f for f in check.findings if f.health is not Health.HEALTHY]
-        shown = bad or [f for f in check.findings if f.name == ">=16M"]
+        shown = bad or [f for f in check.findings if f.name in JUDGED][-1:]
         parts += [f"{check.table.collective} {found.name} {found.words}" for found in shown]
     if machine.diagnosis is not None and machine.diagnosis.explanations:
         best = machine.diagnosis.explanations[0]
-        parts.append(f"likely {best.hypothesis.name} ({100 * best.weight:.0f} %)")
+        names = " or ".join((best.hypothesis.name, *best.alike))
+        parts.append(f"likely {names} ({100 * best.weight:.0f} %)")
+    doubts = dict.fromkeys(text for check in machine.checks for text in check.set_up.doubts)
+    parts += [text.partition(";")[0] for text in doubts]
+    parts += [f"inverse {_inverse_words(found)}" for found in inverses]
     return "; ".join(parts)
 
 
@@ -160,6 +190,7 @@ def _tell(machine: Machine) -> None:
 def _tell_check(check: Check, *, first: bool, alone: bool) -> None:
     import sys
 
+    from simulator.verdict.bands import JUDGED
     from simulator.verdict.records import check_table_text
 
     if first:
@@ -169,13 +200,27 @@ def _tell_check(check: Check, *, first: bool, alone: bool) -> None:
     typer.echo(f"verdict{'' if alone else ' on this table'}: {check.health.name.lower()}")
     for finding in check.findings:
         _wrap(f"  {finding.name:<7} {finding.health.name.lower()}: ", finding.words)
-    if not any(finding.name == ">=16M" for finding in check.findings):
+    judged = {finding.name for finding in check.findings}
+    if not judged & {*JUDGED[2:]}:
         typer.echo("  no size of 16 MiB or more: bandwidth is not judged")
+    elif JUDGED[-1] not in judged:
+        typer.echo("  no size of 256 MiB or more, where bandwidth is judged best")
     if check.rows[0].predicted.world_size > KNOWN_RANKS:
         _wrap(
             "  ", "The limits come from machines of at most 64 GPUs: here they may be too narrow."
         )
-    typer.echo(f"a healthy machine is bound by {check.binding or 'latency'} at the largest size")
+    typer.echo(f"at the largest size a healthy machine {_bound(check)}")
+
+
+def _bound(check: Check) -> str:
+    """Return in words what limits a healthy machine at the largest size."""
+    row = max(check.rows, key=lambda row: row.size_bytes).predicted
+    if not check.binding:
+        return "is bound by latency"
+    if row.binding_share >= BUSY:
+        return f"is bound by {check.binding}"
+    busy = f"{100 * row.binding_share:.0f} % of the time"
+    return f"is bound by no link:\n  the busiest, {check.binding}, works {busy}"
 
 
 def _tell_causes(diagnosis: Diagnosis) -> None:
@@ -231,7 +276,16 @@ def _share(distance: float) -> str:
     return f"{100 * math.expm1(distance):.0f} %"
 
 
-def _tell_inverse(found: Any) -> None:
+def _inverse_words(found: Inverse) -> str:
+    """Return the answer in a few words."""
+    from simulator.base.units import format_rate, format_time
+
+    shown = format_time if found.name == "latency" else format_rate
+    best = f"{found.name} {shown(found.value)} (preset {shown(found.preset)}"
+    return best + (")" if found.bounded else ", does not bind)")
+
+
+def _tell_inverse(found: Inverse) -> None:
     from simulator.base.units import format_rate, format_time
 
     shown = format_time if found.name == "latency" else format_rate
@@ -247,11 +301,11 @@ def _tell_inverse(found: Any) -> None:
     typer.echo(f"  range: {shown(found.least)} to {shown(found.most)}{open_end}")
 
 
-def _write(machines: list[Machine], path: str) -> None:
+def _write(machines: list[Machine], path: str, solved: list[list[Inverse]]) -> None:
     from simulator.results.files import write_text
     from simulator.verdict.records import machines_json
 
-    text = machines_json(machines)
+    text = machines_json(machines, solved)
     if path == "-":
         typer.echo(text, nl=False)
         return

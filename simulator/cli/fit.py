@@ -20,6 +20,7 @@ from simulator.cli.measured import (
     Settings,
     read_tables,
     set_up_for,
+    tell_doubts,
     tell_set_up,
     tell_warnings,
 )
@@ -80,6 +81,7 @@ def command(
     tables = [
         Table(file=file, table=table, set_up=set_up_for(given, table)) for file, table in read
     ]
+    tell_doubts(entry.set_up for entry in tables)
     _tell_set_ups(tables)
     problems = problems_of(tables)
     health = ""

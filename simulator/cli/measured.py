@@ -137,7 +137,8 @@ def _no_times(table: MeasuredTable) -> Problem:
     return Problem(
         file=table.source,
         line=table.rows[0].line,
-        message=f"this table of {table.collective} has no time above zero and is left out",
+        message=f"this table of {table.collective} has no row with data and a time above zero: "
+        "left out",
     )
 
 

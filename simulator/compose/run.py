@@ -278,7 +278,7 @@ class _Runner:
                 f"{record.name}: {window_s} s is below the bandwidth lower bound of {limit_s} s"
             )
         algbw = call.size_bytes / time_s if time_s > 0 else 0.0
-        link, kind = self._binding(lowered, time_s)
+        link, kind, busy = self._binding(lowered, time_s)
         spec_type = self._dtype(call)
         return Row(
             collective=call.collective,
@@ -299,6 +299,7 @@ class _Runner:
             bound_s=limit_s if limit_s > 0 else None,
             binding_link=link,
             binding_kind=kind,
+            binding_share=busy,
             launch_s=self._launch_s(choice, time_s),
             uncertainty_s=self._uncertainty_s(call, group, time_s),
         )
@@ -333,22 +334,22 @@ class _Runner:
         packing = self.cluster.profile.protocols[choice.protocol]
         return min(self.cluster.profile.launch_s + packing.extra_launch_s, time_s)
 
-    def _binding(self, lowered: Collective, time_s: float) -> tuple[str, str]:
-        """Return name and kind of the call's busiest link; empty where latency binds instead.
+    def _binding(self, lowered: Collective, time_s: float) -> tuple[str, str, float]:
+        """Return name, kind and busy share of the busiest link; empty where latency binds instead.
 
         Latency binds where even that link works for less than `BINDING_SHARE` of the time.
         """
         if len(lowered.group) == 1 or time_s <= 0:
-            return "", ""
+            return "", "", 0.0
         busy_s = link_busy_s(self.cluster, lowered)
         for change in self.changes:
             if 0 < change.factor < 1:
                 busy_s[change.link] /= change.factor
         link = int(np.argmax(busy_s))
         if busy_s[link] < BINDING_SHARE * time_s:
-            return "", ""
+            return "", "", 0.0
         kind = LINK_KINDS[int(self.cluster.fabric.link_kind[link])]
-        return self.cluster.fabric.link_name(link), kind
+        return self.cluster.fabric.link_name(link), kind, float(busy_s[link] / time_s)
 
     def _dtype(self, call: Call) -> str:
         spec = self.resolved.collective

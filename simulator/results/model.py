@@ -71,6 +71,8 @@ class Row:
     """Name of the link that binds; empty where latency does."""
     binding_kind: str = ""
     """Kind of that link, such as ``nvlink`` or ``infiniband``."""
+    binding_share: float = 0.0
+    """Share of the time in which that link works; 0 where latency binds."""
     launch_s: float | None = None
     """Part of the time spent launching."""
     latency_s: float | None = None

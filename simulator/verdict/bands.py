@@ -10,15 +10,31 @@ which the model's own error is added.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from simulator.results.model import Row
 
-__all__ = ["LARGE_BYTES", "RANGES", "SMALL_BYTES", "expected_s", "half_width", "size_range"]
+__all__ = [
+    "JUDGED",
+    "LARGE_BYTES",
+    "RANGES",
+    "SMALL_BYTES",
+    "expected_s",
+    "half_width",
+    "judged_range",
+    "judged_sizes",
+    "size_range",
+]
 
 SMALL_BYTES = 1 << 20
 """Below: the launch and the steps' latency rule."""
 LARGE_BYTES = 16 << 20
 """From here on: bandwidth rules."""
+
+PLATEAU_BYTES = 256 << 20
+"""From here on bandwidth hardly grows with the size: the prediction knows it best."""
+FAR_BYTES = 1 << 30
+"""From here on a plateau is judged, where a table has such sizes."""
 
 BAND_SMALL = 0.60
 BAND_MIDDLE = 0.45
@@ -26,6 +42,38 @@ BAND_LARGE = 0.25
 """Half width of the 80 % band, as a share of the time, where the row does not tell its own."""
 
 RANGES = ("<1M", "1M-16M", ">=16M")
+
+JUDGED = ("<1M", "1M-16M", "16M-256M", ">=256M")
+"""Ranges of a verdict, each with limits of its own."""
+
+
+def judged_range(size_bytes: int) -> str:
+    """Return the name of the range in which a size is judged, one of `JUDGED`.
+
+    Examples
+    --------
+    >>> judged_range(1 << 20), judged_range(64 << 20), judged_range(1 << 30)
+    ('1M-16M', '16M-256M', '>=256M')
+    """
+    ends = (SMALL_BYTES, LARGE_BYTES, PLATEAU_BYTES)
+    return JUDGED[sum(size_bytes >= end for end in ends)]
+
+
+def judged_sizes(sizes_bytes: Iterable[int]) -> dict[str, set[int]]:
+    """Return the sizes that decide in each range: of the plateau its far end, where there is one.
+
+    Examples
+    --------
+    >>> {k: sorted(v) for k, v in judged_sizes([8, 256 << 20, 1 << 30, 1 << 31]).items()}
+    {'<1M': [8], '>=256M': [1073741824, 2147483648]}
+    """
+    found: dict[str, set[int]] = {}
+    for size in sizes_bytes:
+        found.setdefault(judged_range(size), set()).add(size)
+    far = {size for size in found.get(JUDGED[-1], ()) if size >= FAR_BYTES}
+    if far:
+        found[JUDGED[-1]] = far
+    return found
 
 
 def size_range(size_bytes: int) -> str:

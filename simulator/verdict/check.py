@@ -59,7 +59,8 @@ class Machine:
     checks: tuple[Check, ...]
     health: Health
     diagnosis: Diagnosis | None
-    """None for a healthy machine, of which nothing is to be explained, or where none was asked."""
+    """None for a machine that is healthy or only too fast, of which no fault is to be looked for,
+    or where none was asked."""
 
 
 def causes_of(diagnosis: Diagnosis) -> tuple[Explanation, ...]:
@@ -152,7 +153,8 @@ def _machine(
         cases.append(Case(set_up=quick, table=table, rows=rows))
     health = together([(check.health, check.findings) for check in checks])
     diagnosis = None
-    if causes and health is not Health.HEALTHY:
+    slow = any(f.health is not Health.HEALTHY and not f.fast for c in checks for f in c.findings)
+    if causes and slow and health is not Health.HEALTHY:
         diagnosis = diagnose(cases, workers=workers, clusters=clusters, on_progress=on_progress)
     return Machine(checks=tuple(checks), health=health, diagnosis=diagnosis)
 

@@ -205,6 +205,11 @@ def with_observed(set_up: SetUp, table: MeasuredTable) -> SetUp:
 def _said(table: MeasuredTable) -> list[str]:
     """Return what the library's own messages say, in a sentence each."""
     found = [f"NCCL says {text!r}" for text in table.messages]
+    if table.algorithm is not None:
+        found.append(
+            f"the schedule {table.algorithm} × {table.channels} was run by send and receive, so it "
+            "is predicted, not the library's choice"
+        )
     if table.n_nics is not None:
         plural = "" if table.n_nics == 1 else "s"
         found.append(f"NCCL lists {table.n_nics} network device{plural}")

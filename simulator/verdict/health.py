@@ -2,27 +2,42 @@
 
 Each row has a slowness: ln(measured / predicted) over the half width of the prediction's 80 %
 band, so that 1 is the band's slow end.  For each range of sizes the median slowness is compared
-with two limits, which `validation.alarms` derives from the healthy published machines: large
-sizes have narrow limits and decide, small ones need a gross miss.  Two rules need no prediction:
-bandwidth must not fall as messages grow beyond 16 MiB, and a wrong result is sick whatever the
-speed.
+with two limits, which `validation.alarms` derives from the healthy published machines: the
+plateau has narrow limits and decides, small sizes need a gross miss.  Exchanges (all_to_all,
+send_recv …) have limits of their own on the plateau, since the model knows them less well.
+
+A machine much faster than its links allow is another machine than the set-up: suspicious.  Two
+rules need no prediction: bandwidth must not fall as messages grow beyond 16 MiB, and a wrong
+result is sick whatever the speed.
 """
 
 from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from importlib import resources
 from typing import Any
 
 from simulator.base.units import format_size
-from simulator.verdict.bands import LARGE_BYTES, RANGES, size_range
+from simulator.results.model import Row
+from simulator.verdict.bands import JUDGED, LARGE_BYTES, judged_range, judged_sizes
 from simulator.verdict.predict import PredictedRow
 
-__all__ = ["Finding", "Health", "Limits", "fall_of", "judge", "limits", "row_word", "together"]
+__all__ = [
+    "Finding",
+    "Health",
+    "Limits",
+    "fall_of",
+    "judge",
+    "limits",
+    "row_word",
+    "rule_name",
+    "rule_of",
+    "together",
+]
 
 
 class Health(IntEnum):
@@ -33,8 +48,12 @@ class Health(IntEnum):
     SICK = 4
 
 
-TOO_FAST = 1.6
-"""Above this share of the prediction the set-up is probably not the machine."""
+TOO_FAST = 1.75
+"""Above this share of the predicted bandwidth the set-up is not the machine: of the healthy
+published tables none reaches it at 16 MiB and more."""
+EXCHANGES = ("all_to_all", "all_to_allv", "hypercube", "send_recv", "gather", "scatter")
+ON_ONE_NODE, OF_EXCHANGES = " on one node", " of exchanges"
+"""Added to a range's name where such tables have limits of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +75,27 @@ class Limits:
         """Return the share of healthy published tables that are faster, None where unknown."""
         below = [share for value, share in self.slower if value <= slowness]
         return below[-1] if below else None
+
+
+def rule_name(known: Collection[str], name: str, collective: str, n_nodes: int) -> str:
+    """Return the name of the limits for a range of sizes of a table.
+
+    Examples
+    --------
+    >>> known = [">=256M", ">=256M of exchanges"]
+    >>> rule_name(known, ">=256M", "all_to_all", 2), rule_name(known, ">=256M", "all_reduce", 1)
+    ('>=256M of exchanges', '>=256M')
+    """
+    exchanged, alone = collective in EXCHANGES, n_nodes == 1
+    for suffix, wanted in ((OF_EXCHANGES, exchanged), (ON_ONE_NODE, alone)):
+        if wanted and name + suffix in known:
+            return name + suffix
+    return name
+
+
+def rule_of(rules: Mapping[str, Limits], name: str, row: Row) -> Limits:
+    """Return the limits of a range of sizes for a table that has such a row."""
+    return rules[rule_name(rules.keys(), name, row.collective, row.n_nodes)]
 
 
 @functools.cache
@@ -97,6 +137,13 @@ class Finding:
     """Median of the rows' slowness."""
     n_rows: int
     words: str
+    rule: Limits | None = None
+    """The limits; None where a rule has none in slowness."""
+
+    @property
+    def fast(self) -> bool:
+        """True where the machine is faster than expected."""
+        return self.slowness < -1.0
 
 
 def judge(
@@ -123,10 +170,12 @@ def judge(
     """
     found = limits() if rules is None else rules
     findings: list[Finding] = []
-    for name in RANGES:
-        members = [row for row in rows if size_range(row.size_bytes) == name]
-        if members:
-            findings.append(_finding(name, members, found[name]))
+    for name, sizes in sorted(
+        judged_sizes(row.size_bytes for row in rows).items(), key=lambda item: JUDGED.index(item[0])
+    ):
+        members = [row for row in rows if row.size_bytes in sizes]
+        rule = rule_of(found, name, members[0].predicted)
+        findings.append(_finding(name, members, rule))
     times = {row.size_bytes: row.measured_s for row in rows} if measured_s is None else measured_s
     findings += _falls(times, found["falls"])
     wrong = [row for row in rows if row.wrong]
@@ -147,18 +196,24 @@ def judge(
 def together(judged: Sequence[tuple[Health, Sequence[Finding]]]) -> Health:
     """Return the verdict on several tables of one machine.
 
-    The mean slowness of each range decides; one table that is worse alone counts one step less,
-    since of many tables some are predicted badly.  Wrong results and falls count as they are.
+    The mean slowness of each range, in units of each table's limit, decides; one table that is
+    worse alone counts one step less, since of many tables some are predicted badly.  Wrong results,
+    falls and sizes that are too fast count as they are.
     """
     if len(judged) == 1:
         return judged[0][0]
-    rules = limits()
     health = Health.HEALTHY
-    for name in RANGES:
-        values = [f.slowness for _, findings in judged for f in findings if f.name == name]
-        if values:
-            health = max(health, rules[name].of(statistics.fmean(values)))
-    certain = [f.health for _, findings in judged for f in findings if f.name not in RANGES]
+    found = [finding for _, findings in judged for finding in findings]
+    for name in JUDGED:
+        ruled = [(f.slowness, f.rule) for f in found if f.name == name and f.rule is not None]
+        for verdict in (Health.SUSPICIOUS, Health.SICK):
+            shares = [
+                slowness / (rule.sick if verdict is Health.SICK else rule.suspicious)
+                for slowness, rule in ruled
+            ]
+            if shares and statistics.fmean(shares) > 1.0:
+                health = max(health, verdict)
+    certain = [f.health for f in found if f.rule is None or f.fast]
     worst = max(entry for entry, _ in judged)
     lower = Health.SUSPICIOUS if worst is Health.SICK else Health.HEALTHY
     return max(health, lower, *certain, Health.HEALTHY)
@@ -172,7 +227,8 @@ def row_word(row: PredictedRow) -> str:
         return "fast"
     if row.slowness <= 1.0:
         return "ok"
-    health = limits()[size_range(row.size_bytes)].of(row.slowness)
+    name = judged_range(row.size_bytes)
+    health = rule_of(limits(), name, row.predicted).of(row.slowness)
     return "slow" if health is Health.HEALTHY else health.name.lower()
 
 
@@ -227,10 +283,17 @@ def _finding(name: str, rows: Sequence[PredictedRow], rule: Limits) -> Finding:
     health = rule.of(slowness)
     words = f"{100 * reached:.0f} % of the predicted bandwidth"
     faster = rule.share_faster(slowness)
-    if slowness > 1.0 and faster is not None:
+    if health is not Health.HEALTHY and faster is not None:
         words += f"; {100 * faster:.0f} % of healthy machines reach more"
+    elif slowness > 1.0 and faster is not None:
+        slower = max(1.0, 100 * (1 - faster))
+        words += f": slow, but so are {slower:.0f} % of the healthy machines that are published"
     elif reached > TOO_FAST and slowness < -1.0:
-        words += ": faster than this set-up allows; is it the right one?"
+        if name in JUDGED[2:]:
+            health = Health.SUSPICIOUS
+            words += ": faster than this set-up allows, so it is probably not the machine's"
+        else:
+            words += ": faster than predicted"
     return Finding(
         name=name,
         health=health,
@@ -238,4 +301,5 @@ def _finding(name: str, rows: Sequence[PredictedRow], rule: Limits) -> Finding:
         slowness=slowness,
         n_rows=len(rows),
         words=words,
+        rule=rule,
     )

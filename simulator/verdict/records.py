@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from simulator.base.errors import Problem
@@ -17,6 +18,7 @@ from simulator.results.layout import Column, Table
 from simulator.verdict.check import Check, Machine
 from simulator.verdict.diagnose import Diagnosis
 from simulator.verdict.health import row_word
+from simulator.verdict.inverse import Inverse
 from simulator.verdict.nics import Choice, choice_of
 from simulator.verdict.predict import PredictedRow
 from simulator.verdict.setup import SetUp
@@ -288,24 +290,41 @@ def check_table_text(check: Check) -> Table:
     return Table(columns=columns, rows=tuple(lines), title=check.title, remarks=tuple(remarks))
 
 
-def machines_json(machines: Sequence[Machine]) -> str:
-    """Return verdicts, findings, rows and causes as JSON."""
+def machines_json(machines: Sequence[Machine], inverses: Sequence[Sequence[Inverse]] = ()) -> str:
+    """Return verdicts, findings, rows and causes as JSON.
+
+    Parameters
+    ----------
+    machines
+        What a check found.
+    inverses
+        Answers to the inverse question by machine and table; empty where it was not asked.
+    """
     worst = max(machine.health for machine in machines)
+    answers = inverses or [()] * len(machines)
     document = {
         "schema_version": SCHEMA_VERSION,
         "health": worst.name.lower(),
         "exit_code": int(worst),
         "machines": [
-            {
-                "health": machine.health.name.lower(),
-                "exit_code": int(machine.health),
-                "tables": [_check_record(check) for check in machine.checks],
-                **_diagnosis_record(machine.diagnosis),
-            }
-            for machine in machines
+            _machine_record(machine, found)
+            for machine, found in zip(machines, answers, strict=True)
         ],
     }
     return json.dumps(plain(document), indent=2) + "\n"
+
+
+def _machine_record(machine: Machine, inverses: Sequence[Inverse]) -> dict[str, Any]:
+    tables = [_check_record(check) for check in machine.checks]
+    return {
+        "health": machine.health.name.lower(),
+        "exit_code": int(machine.health),
+        "tables": [
+            table if answer is None else {**table, "inverse": answer}
+            for table, answer in zip_longest(tables, inverses)
+        ],
+        **_diagnosis_record(machine.diagnosis),
+    }
 
 
 def _check_record(check: Check) -> dict[str, Any]:
@@ -320,6 +339,7 @@ def _check_record(check: Check) -> dict[str, Any]:
         "scenario": check.set_up.file,
         "reasons": check.set_up.reasons,
         "evidence": check.set_up.evidence,
+        "doubts": check.set_up.doubts,
         "binding_link": check.binding,
         "findings": [
             {

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from simulator.base.errors import CollsimError, Problem, ScenarioError
 from simulator.importers import MeasuredTable
+from simulator.scenario.nodes import node_template
 from simulator.scenario.plugins import is_profile_file
 from simulator.scenario.resolve import from_words, load
 from simulator.scenario.resolved import Resolved
+from simulator.verdict.doubts import gpu_doubt, host_contradiction, hosts_known
 
 __all__ = ["GUESS_HINT", "SetUp", "call_words", "fitted", "gpu_total", "refuse_guess"]
 
@@ -49,6 +51,8 @@ class SetUp:
     """Faults that measured links rule out."""
     observed: Mapping[str, str] = field(default_factory=dict)
     """Words for settings that the log shows; `compare` lays them over, `check` does not."""
+    doubts: tuple[str, ...] = ()
+    """What in the log speaks against the set-up without refuting it, a sentence each."""
 
     def resolve(self, words: Mapping[str, str]) -> Resolved:
         """Return the scenario with more words laid over it.
@@ -127,6 +131,9 @@ def call_words(table: MeasuredTable, sizes_bytes: Sequence[int]) -> dict[str, st
         "collective.sizes": "[" + ",".join(str(size) for size in sizes_bytes) + "]",
         "collective.dtype": _DTYPES.get(table.dtype, table.dtype),
     }
+    if table.algorithm is not None:
+        words["collective.algorithm"] = table.algorithm
+        words["collective.channels"] = str(table.channels or 1)
     if table.redop in _REDUCTIONS:
         words["collective.redop"] = table.redop
     if table.collective in _ROOTED and table.root is not None and table.root >= 0:
@@ -142,13 +149,14 @@ def fitted(set_up: SetUp, table: MeasuredTable) -> SetUp:
     Raises
     ------
     ScenarioError
-        The log's ranks do not fit into the set-up.
+        The log's ranks or hosts contradict the set-up.
     """
     n_ranks = table.n_ranks
-    if n_ranks is None:
-        return set_up
     probe = {"collective.op": "barrier"}
     resolved = set_up.resolve(probe)
+    set_up = _doubted(set_up, table, resolved)
+    if n_ranks is None:
+        return set_up
     if resolved.node is None:
         return _checked(set_up, table, gpu_total(resolved))
     said = {*set_up.words}
@@ -160,9 +168,35 @@ def fitted(set_up: SetUp, table: MeasuredTable) -> SetUp:
         set_up = set_up.with_words({"nodes": str(nodes)})
     else:
         nodes = resolved.nodes or 1
+        set_up = _on_hosts(set_up, table, nodes)
     if "gpus_per_node" not in said and n_ranks < nodes * per_node and n_ranks % nodes == 0:
         set_up = set_up.with_words({"gpus_per_node": str(n_ranks // nodes)})
     return _checked(set_up, table, gpu_total(set_up.resolve(probe)))
+
+
+def _doubted(set_up: SetUp, table: MeasuredTable, resolved: Resolved) -> SetUp:
+    """Return the set-up with a doubt where the log names another model of GPU."""
+    models = [node_template(group.node).gpu.name for group in resolved.node_groups]
+    text = gpu_doubt(table, models)
+    return replace(set_up, doubts=(*set_up.doubts, text)) if text else set_up
+
+
+def _on_hosts(set_up: SetUp, table: MeasuredTable, nodes: int) -> SetUp:
+    """Return the set-up where the log's ranks lie on as many hosts, or refuse it."""
+    text = host_contradiction(table, nodes)
+    if not text:
+        return set_up
+    if not hosts_known(table):
+        return replace(set_up, doubts=(*set_up.doubts, text))
+    raise ScenarioError(
+        Problem(
+            file=table.source,
+            line=table.rows[0].line,
+            key="nodes",
+            message=f"{text} ({set_up.title})",
+            allowed=f"--nodes {table.n_nodes}, or another log",
+        )
+    )
 
 
 def gpu_total(resolved: Resolved) -> int | None:
