@@ -44,7 +44,8 @@ COLLECTIVES: dict[str, str] = {
 """Names of tests, in files and programs, to collsim's spelling."""
 
 _PROGRAM = re.compile(r"(?:^|[^A-Za-z0-9])([a-z_]+?)_perf(?:_mpi)?\b")
-_BANNER = re.compile(r"Collective test starting:\s*([a-z_]+?)_perf")
+_BANNER = re.compile(r"Collective test starting:\s*([a-z_]+?)(?:_perf|\s*$)")
+_SCHEDULE = re.compile(r"# collsim measure: .*, schedule (\w+) × (\d+)")
 _DEVICE = re.compile(
     r"Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+-?\d+\s+on\s+(\S+)\s+device\s+(\d+)"
     r"\s+\[([^\]]*)\]\s*(.*?)\s*$"
@@ -249,6 +250,8 @@ class Facts:
     info_ranks: int | None = None
     info_nodes: int | None = None
     command_ranks: int | None = None
+    schedule: tuple[str, int] | None = None
+    """Algorithm and channels that `collsim measure` ran by send and receive."""
     at: int = 0
     """Line that is being read."""
 
@@ -290,11 +293,14 @@ class Facts:
 
     def line(self, text: str) -> None:
         """Take what a line that is no row and no NCCL message says."""
-        if "_perf" in text and "concluded" not in text and (named := test_name(text)) is not None:
+        named = test_name(text) if "_perf" in text or "starting:" in text else None
+        if named is not None and "concluded" not in text:
             if named[1] == "banner" or self.collective_from != "banner":
                 self.collective, self.collective_from = named
             ranks = command_ranks(text) if named[1] == "command line" else None
             self.command_ranks = ranks if ranks is not None else self.command_ranks
+        if "schedule" in text and (match := _SCHEDULE.search(text)) is not None:
+            self.schedule = match.group(1), int(match.group(2))
         if "CCL_" in text:
             for name, value in _ASSIGNED.findall(text):
                 # Marks of a sentence or a list behind a word: `env: NCCL_IB_DISABLE=1: TCP`.

@@ -84,7 +84,8 @@ def _candidates(rows: Sequence[RawRow], factor: tuple[float, float] | None) -> t
         return ("gather", "scatter", "broadcast", "reduce")
     if row.redop is not None:
         return ("reduce_scatter",)
-    return ("all_gather", "all_to_all", "all_to_allv", "hypercube")
+    # Tables without a root column have gather and scatter like this, too.
+    return ("all_gather", "all_to_all", "all_to_allv", "hypercube", "gather", "scatter")
 
 
 def collective_of(block: Block, rows: Sequence[RawRow], problems: list[Problem]) -> tuple[str, str]:

@@ -53,6 +53,7 @@ def _table(block: Block, rows: tuple[RawRow, ...], problems: list[Problem]) -> M
     n_ranks, n_ranks_from = ranks_of(block, rows, collective, problems)
     check_bandwidths(block, rows, collective, n_ranks, problems)
     check_rows(block, rows, problems)
+    algorithm, channels = block.facts.schedule or (None, None)
     return MeasuredTable(
         source=block.source,
         collective=collective,
@@ -73,6 +74,8 @@ def _table(block: Block, rows: tuple[RawRow, ...], problems: list[Problem]) -> M
         transports=dict(block.facts.transports),
         messages=tuple(block.facts.messages),
         n_nics=block.facts.n_nics,
+        algorithm=algorithm,
+        channels=channels,
         parameters=block.parameters,
         cpu_time=block.cpu_time,
         printed_average_Bps=None if block.average is None else block.average * 1e9,

@@ -176,6 +176,10 @@ class MeasuredTable:
     """What else the library said of its paths, and its warnings; without addresses."""
     n_nics: int | None = None
     """Network devices that a process listed; None where the log does not say."""
+    algorithm: str | None = None
+    """Schedule that `collsim measure` ran by send and receive; None: the library's own choice."""
+    channels: int | None = None
+    """Of the schedule."""
     parameters: RunParameters
     cpu_time: bool
     """True when the time column is ``cputime``: the time to launch, not to finish."""

@@ -42,6 +42,7 @@ MAX_ROWS = 100_000
 _AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?(?:e[+-]\d+)?|nan|inf)")
 _OUT_OF_BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d+)\s*(\w+)")
 _FAILURE = re.compile(r"Test (?:NCCL|CUDA|HIP) failure|: Test failure|NCCL WARN|Test timeout")
+_BEGINS = re.compile(r"_perf|-tests.*ersion|# collsim measure:|Collective test starting:")
 _DIGIT = re.compile(r"\d")
 _REDUCED = re.compile(r"Reducing maxBytes to (\d+)")
 
@@ -209,7 +210,7 @@ class _Reader:
             self.problems.append(
                 self._problem(f"the test lowered maxBytes to {match.group(1)}: memory", number)
             )
-        if "concluded" not in text and ("_perf" in text or ("-tests" in text and "ersion" in text)):
+        if "concluded" not in text and _BEGINS.search(text):
             self._start(tag)
         if stripped.endswith("\\") and len(self.command) < 200:
             self.command.append(stripped[:-1])

@@ -1,5 +1,7 @@
 """Read the JSON that nccl-tests writes under ``-J``, whole or cut short by a killed run.
 
+The JSON of `collsim measure` goes to `simulator.importers.measure_json`.
+
 The file is decoded one result at a time, because per-iteration times can make it large, and
 because a run that dies leaves it without its end.
 
@@ -11,124 +13,25 @@ References
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
 from typing import Any
 
 from simulator.base.errors import Problem
+from simulator.importers.json_stream import CutJsonError, JsonStream
 from simulator.importers.log_header import Facts, environment_value, nccl_version, test_name
 from simulator.importers.log_hints import Hints
 from simulator.importers.log_rows import RawHalf, RawRow
 from simulator.importers.log_tables import Block, build_tables
-from simulator.importers.measured import Device, Log, RunParameters, line_ranges
+from simulator.importers.measure_json import Sweep, blocks_of, read_sweeps
+from simulator.importers.measured import Device, Log, MeasuredTable, RunParameters, line_ranges
 from simulator.importers.source import ForeignFileError, TextSource
 
 __all__ = ["looks_like_json", "read_json"]
-
-_CHUNK = 1 << 16
-_MAX_VALUE = 1 << 24
-"""Characters of one value (an environment, one result with its iterations)."""
-_SPACE = " \t\r\n"
 
 
 def looks_like_json(source: TextSource) -> bool:
     """Return True when the text begins with a brace; nothing is consumed."""
     return source.first_line().startswith("{")
-
-
-class _CutError(Exception):
-    """The text ends inside a value."""
-
-
-class _Stream:
-    """A cursor over JSON text that grows as needed."""
-
-    def __init__(self, source: TextSource) -> None:
-        self._source = source
-        self._decoder = json.JSONDecoder()
-        self._text = ""
-        self._place = 0
-        self.line = 1
-
-    def _more(self, size: int = _CHUNK) -> None:
-        chunk = self._source.chunk(size)
-        if not chunk:
-            raise _CutError
-        self._text = self._text[self._place :] + chunk
-        self._place = 0
-
-    def peek(self) -> str:
-        """Return the next character that is not blank."""
-        while True:
-            while self._place < len(self._text):
-                character = self._text[self._place]
-                if character not in _SPACE:
-                    return character
-                self.line += character == "\n"
-                self._place += 1
-            self._more()
-
-    def take(self, allowed: str) -> str:
-        """Consume the next character, which must be one of *allowed*."""
-        character = self.peek()
-        if character not in allowed:
-            raise ValueError(f"{character!r} where one of {allowed!r} was expected")
-        self._place += 1
-        return character
-
-    def value(self) -> Any:
-        """Decode one whole value."""
-        self.peek()
-        size = _CHUNK
-        while True:
-            try:
-                value, end = self._decoder.raw_decode(self._text, self._place)
-            except json.JSONDecodeError as error:
-                # An error far before the end of what is there is an error, not a cut.
-                if error.pos < len(self._text) - 16 and "Unterminated" not in error.msg:
-                    raise ValueError(error.msg) from None
-                if len(self._text) - self._place > _MAX_VALUE:
-                    raise ValueError("a value is too long") from None
-                self._more(size)
-                size *= 2
-                continue
-            if end == len(self._text) and isinstance(value, int | float):
-                # A number may go on in the next chunk.
-                try:
-                    self._more(size)
-                    continue
-                except _CutError:
-                    pass
-            self.line += self._text.count("\n", self._place, end)
-            self._place = end
-            return value
-
-    def members(self) -> Iterator[str]:
-        """Generate the keys of an object; the caller consumes each value."""
-        self.take("{")
-        if self.peek() == "}":
-            self.take("}")
-            return
-        while True:
-            key = self.value()
-            self.take(":")
-            yield str(key)
-            if self.take(",}") == "}":
-                return
-
-    def elements(self) -> Iterator[tuple[int, Any]]:
-        """Generate (line, value) of an array."""
-        self.take("[")
-        if self.peek() == "]":
-            self.take("]")
-            return
-        while True:
-            self.peek()
-            line = self.line
-            yield line, self.value()
-            if self.take(",]") == "]":
-                return
 
 
 def read_json(source: TextSource) -> Log:
@@ -141,9 +44,10 @@ def read_json(source: TextSource) -> Log:
     """
     hints = Hints()
     hints.feed(source.first_line())
-    stream = _Stream(source)
+    stream = JsonStream(source)
     head: dict[str, Any] = {}
     rows: list[RawRow] = []
+    sweeps: list[Sweep] = []
     dropped: list[int] = []
     problems: list[Problem] = []
     try:
@@ -155,13 +59,15 @@ def read_json(source: TextSource) -> Log:
                         dropped.append(line)
                     else:
                         rows.append(row)
+            elif key == "tables" and stream.peek() == "[":
+                read_sweeps(stream, sweeps, dropped)
             elif key == "traceEvents":
                 hints.feed('"traceEvents"')
                 break
             else:
                 hints.feed(f'"{key}"')
                 head[key] = stream.value()
-    except _CutError:
+    except CutJsonError:
         problems.append(
             Problem(
                 file=source.shown,
@@ -177,14 +83,14 @@ def read_json(source: TextSource) -> Log:
                 message=f"not JSON from here: {error}; results above are kept",
             )
         )
-    if not rows:
+    if not rows and not any(sweep.rows for sweep in sweeps):
         looks = f"; it looks like {hints.found}" if hints.found is not None else ""
         detail = f" ({problems[0]})" if problems else ""
         raise ForeignFileError(
             Problem(
                 file=source.shown,
                 message=f"JSON without complete results of nccl-tests{looks}{detail}",
-                allowed="the file of option -J",
+                allowed="the file of option -J, or of collsim measure --json with collectives",
             )
         )
     if dropped:
@@ -198,7 +104,13 @@ def read_json(source: TextSource) -> Log:
         )
     if source.damage:
         problems.append(Problem(file=source.shown, message=source.damage))
-    tables, odd = build_tables(_block(source, head, tuple(rows)))
+    blocks = blocks_of(source, head, sweeps) if sweeps else [_block(source, head, tuple(rows))]
+    tables: list[MeasuredTable] = []
+    odd: list[Problem] = []
+    for block in blocks:
+        more, remarks = build_tables(block)
+        tables += more
+        odd += remarks
     return Log(tables=tuple(tables), warnings=tuple(odd + problems), dropped_lines=tuple(dropped))
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from simulator.base.errors import Problem, ScenarioError
-from simulator.costs.nccl.version import NcclVersion, nearest_supported
-from simulator.costs.profile import load_profile
-from simulator.costs.variables import parse_variables
+from simulator.base.errors import Problem
+from simulator.compose.library_values import default_version, is_modelled, refusal_of
 from simulator.importers import MeasuredTable
 
 __all__ = ["FAULT_VARIABLES", "fault_variables", "modelled_version", "unusable_settings"]
@@ -34,18 +32,19 @@ def fault_variables(table: MeasuredTable) -> Mapping[str, str]:
 
 def modelled_version(table: MeasuredTable) -> str | None:
     """Return the library's version where the log tells one that the model has."""
-    return table.nccl_version if _version(table.nccl_version) is not None else None
+    version = table.nccl_version
+    return version if version is not None and is_modelled(version) else None
 
 
 def unusable_settings(table: MeasuredTable) -> list[Problem]:
     """Return a warning, with file and line, for each setting that the prediction leaves out."""
     problems = [_problem(table, name) for name in _candidates(table)]
     version = table.nccl_version
-    if version is not None and _version(version) is None:
+    if version is not None and not is_modelled(version):
         problems.append(
             Problem(
                 file=table.source,
-                message=f"NCCL {version} is not modelled: predicted as NCCL {_default()}",
+                message=f"NCCL {version} is not modelled: predicted as NCCL {default_version()}",
             )
         )
     return [problem for problem in problems if problem is not None]
@@ -61,31 +60,18 @@ def _candidates(table: MeasuredTable) -> dict[str, str]:
 
 def _problem(table: MeasuredTable, name: str) -> Problem | None:
     value = table.environment[name]
-    message, allowed = "", ""
     if "$" in value:
-        message = f"the log does not tell what {value!r} stands for"
+        refusal: Problem | None = Problem(
+            message=f"the log does not tell what {value!r} stands for"
+        )
     else:
-        try:
-            parse_variables({name: value}, "nccl", _version(table.nccl_version) or _default())
-        except ScenarioError as error:
-            message, allowed = error.problems[0].message, error.problems[0].allowed
-    if not message:
+        refusal = refusal_of(name, value, table.nccl_version)
+    if refusal is None:
         return None
     return Problem(
         file=table.source,
         line=table.environment_lines.get(name),
         key=name,
-        message=f"{message}: left out of the prediction",
-        allowed=allowed,
+        message=f"{refusal.message}: left out of the prediction",
+        allowed=refusal.allowed,
     )
-
-
-def _version(text: str | None) -> NcclVersion | None:
-    try:
-        return nearest_supported(NcclVersion.parse(text or ""))[0]
-    except ScenarioError:
-        return None
-
-
-def _default() -> NcclVersion:
-    return NcclVersion.parse(load_profile("nccl").version)
