@@ -90,9 +90,18 @@ class Given:
 def read_tables(
     files: list[str], collective: str | None
 ) -> tuple[list[tuple[str, MeasuredTable]], list[Problem]]:
-    """Return every table of every file with the file's name, and all warnings."""
+    """Return every table that can be predicted with its file's name, and all warnings.
+
+    Raises
+    ------
+    ForeignFileError
+        A file without a table.
+    ScenarioError
+        No table of a collective and a type that collsim knows.
+    """
     import sys
 
+    from simulator.base.errors import ScenarioError
     from simulator.collectives.names import canonical_collective
     from simulator.importers.nccl_tests import read
 
@@ -107,12 +116,38 @@ def read_tables(
                 tables.append((file, replace(table, collective=name)))
             else:
                 tables.append((file, table))
+    strange = [problem for file, table in tables if (problem := _unknown(file, table)) is not None]
+    tables = [(file, table) for file, table in tables if _unknown(file, table) is None]
+    if not tables:
+        raise ScenarioError(strange)
+    warnings += strange
     usable = [entry for entry in tables if _usable(entry[1])]
     if usable:
         warnings += [_no_times(table) for _, table in tables if not _usable(table)]
     warnings += _unusable_settings(usable or tables)
     # Where no table has a usable time, the prediction's refusal tells the line.
     return usable or tables, warnings
+
+
+def _unknown(file: str, table: MeasuredTable) -> Problem | None:
+    """Return why a table cannot be predicted on any set-up; None: it can."""
+    from simulator.base.errors import CollsimError
+    from simulator.collectives.names import canonical_collective, canonical_dtype
+    from simulator.verdict.setup import call_words
+
+    try:
+        words = call_words(table, [])
+        canonical_collective(words["collective.op"])
+        canonical_dtype(words["collective.dtype"])
+    except CollsimError as error:
+        (problem,) = error.problems
+        return replace(
+            problem,
+            file=file,
+            line=table.rows[0].line,
+            message=f"{problem.message}: this table is left out",
+        )
+    return None
 
 
 def _usable(table: MeasuredTable) -> bool:

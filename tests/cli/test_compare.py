@@ -339,3 +339,28 @@ def test_two_documents_for_standard_output_are_refused(capsys, monkeypatch) -> N
     code, _, err = collsim(capsys, monkeypatch, "compare", LOG, "-q", "--csv", "-", "--json", "-")
     assert code == 2
     assert "several documents for standard output" in err
+
+
+@pytest.mark.parametrize("command", ["compare", "check"])
+def test_a_table_that_collsim_does_not_know_is_left_out(
+    capsys, monkeypatch, tmp_path: Path, command: str
+) -> None:
+    log = tmp_path / "three.log"
+    strange = (
+        "# Collective test starting: hypercube_perf\n"
+        "1048576 32768 float none -1 74.78 14.02 12.27 0 76.17 13.77 12.05 0\n"
+        "# Collective test starting: all_reduce_perf\n"
+        "1048576 524288 f4e2m1 sum -1 74.78 14.02 24.54 0 76.17 13.77 24.09 0\n"
+    )
+    words = (command, str(log), "--node", "dgx-a100-40gb", "-q")
+    log.write_text(strange + "# Collective test starting: all_reduce_perf\n" + ROWS)
+    code, out, err = collsim(capsys, monkeypatch, *words)
+    assert code in (0, 3, 4)
+    assert f"{log}:2: unknown collective 'hypercube': this table is left out" in err
+    assert f"{log}:4: " in err
+    assert "f4e2m1" in err
+    assert out.count("all_reduce on 8 GPUs") == 1
+    log.write_text(strange)
+    code, _, err = collsim(capsys, monkeypatch, *words)
+    assert code == 2
+    assert f"{log}:2: unknown collective 'hypercube'" in err
