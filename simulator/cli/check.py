@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 HELP = "Say whether a log is healthy; exit code 0 healthy, 3 suspicious, 4 sick, 2 bad input."
 
 MOST_CAUSES = 4
+MOST_FINDINGS = 8
+"""In one line."""
 KNOWN_RANKS = 128
 """Beyond twice the largest machine behind the limits (`validation.alarms`) it is told."""
 BUSY = 0.8
@@ -159,17 +161,21 @@ def _line(machine: Machine, inverses: Sequence[Inverse]) -> str:
 
     first = machine.checks[0]
     parts = [f"{machine.health.name.lower()}: {first.set_up.title}"]
+    found: dict[str, Health] = {}
     for check in machine.checks:
         bad = [f for f in check.findings if f.health is not Health.HEALTHY]
         shown = bad or [f for f in check.findings if f.name in JUDGED][-1:]
-        parts += [f"{check.table.collective} {found.name} {found.words}" for found in shown]
+        found |= {f"{check.table.collective} {f.name} {f.words}": f.health for f in shown}
+    told = sorted(found, key=lambda words: -found[words])
+    parts += told[:MOST_FINDINGS]
+    parts += [f"{len(told) - MOST_FINDINGS} more"] if len(told) > MOST_FINDINGS else []
     if machine.diagnosis is not None and machine.diagnosis.explanations:
         best = machine.diagnosis.explanations[0]
         names = " or ".join((best.hypothesis.name, *best.alike))
         parts.append(f"likely {names} ({100 * best.weight:.0f} %)")
     doubts = dict.fromkeys(text for check in machine.checks for text in check.set_up.doubts)
     parts += [text.partition(";")[0] for text in doubts]
-    parts += [f"inverse {_inverse_words(found)}" for found in inverses]
+    parts += list(dict.fromkeys(f"inverse {_inverse_words(answer)}" for answer in inverses))
     return "; ".join(parts)
 
 

@@ -19,13 +19,17 @@ from simulator.cli.measured import (
     Settings,
     read_tables,
     set_up_for,
+    tell_doubts,
     tell_outside,
     tell_set_up,
     tell_warnings,
 )
 
 if TYPE_CHECKING:
+    from simulator.importers import MeasuredTable
+    from simulator.verdict.predict import Clusters
     from simulator.verdict.records import Comparison
+    from simulator.verdict.setup import SetUp
 
 HELP = "Predict the rows of nccl-tests logs and print both side by side."
 
@@ -73,12 +77,9 @@ def command(
         settings=tuple(set_ or ()),
         costs=costs,
     )
-    comparisons: list[Comparison] = []
-    for place, (file, table) in enumerate(tables):
-        comparison = _compare(file, table, given, quiet)
-        if not files.takes_output:
-            _tell(comparison, first=place == 0)
-        comparisons.append(comparison)
+    comparisons = _compared(tables, given, quiet)
+    for place, comparison in enumerate(() if files.takes_output else comparisons):
+        _tell(comparison, first=place == 0)
     _write(comparisons, warnings, csv, json, plot)
     if limit is not None:
         beyond = [entry for entry in comparisons if entry.errors[0].median > limit]
@@ -92,18 +93,38 @@ def command(
             raise typer.Exit(BEYOND)
 
 
-def _compare(file: str, table: Any, given: Given, quiet: bool) -> Comparison:
+def _compared(
+    tables: list[tuple[str, MeasuredTable]], given: Given, quiet: bool
+) -> list[Comparison]:
+    """Return the tables beside their predictions, with progress by sizes or by tables."""
     from simulator.cli.output import progress_of
+    from simulator.verdict.predict import Clusters
+
+    set_ups = [set_up_for(given, table).as_observed() for _, table in tables]
+    tell_doubts(set_ups)
+    for set_up, (_, table) in zip(set_ups, tables, strict=True):
+        tell_outside(set_up, table)
+    clusters = Clusters()
+    alone = len(tables) == 1
+    steps = len({row.size_bytes for row in tables[0][1].rows}) if alone else len(tables)
+    found: list[Comparison] = []
+    report: Any
+    with progress_of(steps, "predicting", quiet) as report:
+        for set_up, (file, table) in zip(set_ups, tables, strict=True):
+            found.append(_compare(file, table, set_up, clusters, report if alone else None))
+            if report is not None and not alone:
+                report(len(found), steps)
+    return found
+
+
+def _compare(
+    file: str, table: MeasuredTable, set_up: SetUp, clusters: Clusters, report: Any
+) -> Comparison:
     from simulator.verdict.nics import nic_shares
-    from simulator.verdict.predict import Clusters, predict_rows
+    from simulator.verdict.predict import predict_rows
     from simulator.verdict.records import Comparison
 
-    set_up = set_up_for(given, table).as_observed()
-    tell_outside(set_up, table)
-    report: Any
-    with progress_of(len({row.size_bytes for row in table.rows}), "predicting", quiet) as report:
-        clusters = Clusters()
-        rows = predict_rows(set_up, table, clusters=clusters, on_progress=report)
+    rows = predict_rows(set_up, table, clusters=clusters, on_progress=report)
     shares = nic_shares(set_up, table, rows, clusters) if rows[0].predicted.n_nodes > 1 else {}
     return Comparison(file=file, table=table, set_up=set_up, rows=tuple(rows), nic_shares=shares)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from simulator.importers import MeasuredRow, MeasuredTable
 from simulator.verdict.diagnose import (
@@ -155,8 +155,38 @@ def _machine(
     diagnosis = None
     slow = any(f.health is not Health.HEALTHY and not f.fast for c in checks for f in c.findings)
     if causes and slow and health is not Health.HEALTHY:
-        diagnosis = diagnose(cases, workers=workers, clusters=clusters, on_progress=on_progress)
+        asked = _merged(cases)
+        diagnosis = diagnose(asked, workers=workers, clusters=clusters, on_progress=on_progress)
     return Machine(checks=tuple(checks), health=health, diagnosis=diagnosis)
+
+
+def _merged(cases: Sequence[Case]) -> list[Case]:
+    """Return one case for each call on a set-up: repeats share the model's error.
+
+    Their times are averaged, and what any of their logs says of faults is kept.
+    """
+    groups: dict[tuple[object, ...], list[Case]] = {}
+    for case in cases:
+        table = case.table
+        call = (table.collective, table.dtype, table.redop, table.root)
+        groups.setdefault((case.set_up.key({}), *call), []).append(case)
+    return [_merged_case(members) for members in groups.values()]
+
+
+def _merged_case(members: Sequence[Case]) -> Case:
+    def all_of(found: Iterable[Sequence[str]]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(text for texts in found for text in texts))
+
+    first = members[0]
+    if len(members) == 1:
+        return first
+    set_up = replace(
+        first.set_up,
+        evidence=all_of(case.set_up.evidence for case in members),
+        transports=all_of(case.set_up.transports for case in members),
+    )
+    rows = tuple(row for case in members for row in case.rows)
+    return replace(first, set_up=set_up, rows=rows)
 
 
 def _rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import simulator.verdict.bands as bands
@@ -19,13 +19,16 @@ from simulator.verdict.setup import SetUp, call_words
 __all__ = ["Clusters", "PredictedRow", "predict_rows", "predict_sizes", "uses_in_place"]
 
 OnProgress = Callable[[int, int], None]
+_Choice = tuple[str, str, int]
+"""Algorithm, protocol, channels."""
 
 
 class Clusters:
-    """Clusters that were built before, by what they are built from.
+    """Clusters that were built before, by what they are built from, and rows predicted on them.
 
     Routes and graphs of a cluster take longer than one call on it; faults of links, algorithms
-    and protocols leave it as it is.
+    and protocols leave it as it is.  Logs repeat tables: each size of a call on a set-up is
+    predicted once.
     """
 
     MOST = 6
@@ -33,6 +36,13 @@ class Clusters:
 
     def __init__(self) -> None:
         self._built: dict[str, Cluster] = {}
+        self._rows: dict[Hashable, dict[int, Row]] = {}
+        self.shares: dict[Hashable, float | None] = {}
+        """What busiest NICs send, see `simulator.verdict.nics`."""
+
+    def rows(self, key: Hashable) -> dict[int, Row]:
+        """Return the rows by size that were predicted for a call on a set-up, to be added to."""
+        return self._rows.setdefault(key, {})
 
     def of(self, resolved: Resolved) -> Cluster:
         """Return the cluster of a scenario."""
@@ -201,34 +211,48 @@ def predict_sizes(
     on_progress
         As `predict_rows`.
     """
-    resolved = set_up.resolve({**call_words(table, sizes_bytes), **(words or {})})
-    cluster = (clusters or Clusters()).of(resolved)
-    if choices is None:
-        made = run_resolved(resolved, cluster=cluster, on_progress=on_progress)
-        return {row.size_bytes: row for row in made.rows}
+    clusters = clusters or Clusters()
+    laid = {**call_words(table, sizes_bytes), **(words or {})}
     found: dict[int, Row] = {}
-    for (algorithm, protocol, channels), members in _by_choice(sizes_bytes, choices).items():
-        spec = resolved.collective
-        if spec is None:
-            raise CollsimError("the scenario has no collective")
-        fixed: Resolved = replace(
-            resolved,
-            collective=replace(
-                spec,
-                sizes_bytes=tuple(members),
-                algorithm=algorithm,
-                protocol=protocol,
-                channels=channels,
-            ),
-        )
-        found |= {row.size_bytes: row for row in run_resolved(fixed, cluster=cluster).rows}
+    for choice, members in _by_choice(sizes_bytes, choices).items():
+        known = clusters.rows((set_up.key(laid, but="collective.sizes"), choice))
+        missing = [size for size in members if size not in known]
+        if missing:
+            for row in _run(set_up, laid, missing, choice, clusters, on_progress):
+                known[row.size_bytes] = row
+        found |= {size: known[size] for size in members}
     return found
 
 
+def _run(
+    set_up: SetUp,
+    words: Mapping[str, str],
+    sizes_bytes: Sequence[int],
+    choice: _Choice | None,
+    clusters: Clusters,
+    on_progress: OnProgress | None,
+) -> Sequence[Row]:
+    """Return the rows of a call at some sizes, done as the library or *choice* says."""
+    resolved = set_up.resolve(words)
+    cluster, spec = clusters.of(resolved), resolved.collective
+    if spec is None:
+        raise CollsimError("the scenario has no collective")
+    spec = replace(spec, sizes_bytes=tuple(sizes_bytes))
+    if choice is not None:
+        algorithm, protocol, channels = choice
+        spec = replace(spec, algorithm=algorithm, protocol=protocol, channels=channels)
+    made = run_resolved(
+        replace(resolved, collective=spec), cluster=cluster, on_progress=on_progress
+    )
+    return made.rows
+
+
 def _by_choice(
-    sizes_bytes: Sequence[int], choices: Mapping[int, Row]
-) -> dict[tuple[str, str, int], list[int]]:
-    groups: dict[tuple[str, str, int], list[int]] = {}
+    sizes_bytes: Sequence[int], choices: Mapping[int, Row] | None
+) -> dict[_Choice | None, list[int]]:
+    if choices is None:
+        return {None: list(sizes_bytes)}
+    groups: dict[_Choice | None, list[int]] = {}
     for size in sizes_bytes:
         row = choices[size]
         groups.setdefault((row.algorithm, row.protocol, row.n_channels), []).append(size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +22,30 @@ GUESS_HINT = "a set-up: --node hgx-h100 --nodes 2, or --scenario FILE"
 _DTYPES = {"int8": "int8", "char": "int8", "bf16": "bfloat16"}
 _REDUCTIONS = ("sum", "prod", "max", "min", "avg")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
+
+
+Key = tuple[str | None, int, tuple[tuple[str, str], ...]]
+"""File, when it was changed, words."""
+
+
+@functools.lru_cache(maxsize=256)
+def _resolved(key: Key) -> Resolved:
+    """Return the only variant of a scenario; logs ask for the same one again and again."""
+    file, _, words = key
+    if file is None:
+        scenarios = from_words(dict(words))
+    else:
+        scenarios = load(file, overrides=[f"{name}={value}" for name, value in words])
+    if len(scenarios.variants) != 1:
+        raise ScenarioError(
+            Problem(
+                file=file or "command line",
+                message=f"the set-up has {len(scenarios.variants)} variants: "
+                + ", ".join(scenarios.dimensions),
+                allowed="one value for each key",
+            )
+        )
+    return scenarios.variants[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +88,15 @@ class SetUp:
         ScenarioError
             Everything that is wrong with it; a scenario of several variants, or without a cluster.
         """
+        return _resolved(self.key(words))
+
+    def key(self, words: Mapping[str, str], *, but: str = "") -> Key:
+        """Return what a resolved scenario depends on: words and file, without one of the words."""
         merged = {**self.words, **words}
-        if self.file is None:
-            scenarios = from_words(merged)
-        else:
-            scenarios = load(self.file, overrides=[f"{k}={v}" for k, v in merged.items()])
-        if len(scenarios.variants) != 1:
-            raise ScenarioError(
-                Problem(
-                    file=self.file or "command line",
-                    message=f"the set-up has {len(scenarios.variants)} variants: "
-                    + ", ".join(scenarios.dimensions),
-                    allowed="one value for each key",
-                )
-            )
-        return scenarios.variants[0]
+        merged.pop(but, None)
+        there = self.file is not None and os.path.isfile(self.file)
+        stamp = os.stat(self.file).st_mtime_ns if self.file is not None and there else 0
+        return self.file, stamp, tuple(merged.items())
 
     def with_words(self, words: Mapping[str, str]) -> SetUp:
         """Return the set-up with more words."""
