@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from simulator.importers.log_text import whole
 from simulator.importers.measured import Device, RunParameters
@@ -234,6 +235,19 @@ def command_ranks(command: str) -> int | None:
     )
 
 
+@lru_cache(maxsize=4096)
+def _transport(text: str) -> str:
+    """Return the kind of a connection; device numbers differ per connection, the kind does not.
+
+    Examples
+    --------
+    >>> _transport(" via NET/IB/3/GDRDMA")
+    'NET/IB/GDRDMA'
+    """
+    match = _VIA.search(text)
+    return "" if match is None else _NUMBER.sub("", match.group(1))[:80]
+
+
 @dataclass(slots=True)
 class Facts:
     """What lines outside the table say; collected while reading, reset by the next test."""
@@ -257,9 +271,7 @@ class Facts:
 
     def message(self, text: str) -> None:
         """Take what an NCCL INFO message says."""
-        if " via " in text and (match := _VIA.search(text)):
-            # Device numbers differ per connection, the kind of transport does not.
-            kind = _NUMBER.sub("", match.group(1))[:80]
+        if (place := text.find(" via ")) >= 0 and (kind := _transport(text[place:])):
             if kind in self.transports or len(self.transports) < 100:
                 self.transports[kind] += 1
         elif "environment" in text:

@@ -49,9 +49,14 @@ class Hints:
         self._place = len(self._signs)
         self._left = 2000
 
+    @property
+    def watching(self) -> bool:
+        """False once enough was seen."""
+        return self._left > 0 and self._place > 0
+
     def feed(self, line: str) -> None:
         """Look at one line; only the first two thousand are looked at."""
-        if self._left <= 0 or self._place == 0:
+        if not self.watching:
             return
         self._left -= 1
         for place in range(self._place):

@@ -79,6 +79,8 @@ class _Reader:
         self.hints = Hints()
         self.command: list[str] = []
         self.hosts: set[str] = set()
+        self.heads: set[str] = set()
+        """What stood before messages: process, thread and device, with a launcher's tag."""
         self.carried: tuple[int, str, str] | None = None
         self.any_closed = False
         self.any_open = False
@@ -87,12 +89,18 @@ class _Reader:
 
     def line(self, number: int, raw: str) -> None:
         """Take one line of the file."""
+        # The usual line of a debug log, of which there may be millions, without a full clean.
+        if (place := raw.find(" NCCL INFO ")) > 0:
+            start = 22 if raw[20:22] == "] " and raw[0] == "[" else 0
+            message = raw[place + 11 :]
+            if self._is_info_head(raw[start:place]) and "    " not in message:
+                self.facts.at = number
+                self.facts.message(message)
+                if self.hints.watching:
+                    self.hints.feed(raw)
+                return
         if self.n_rows == 0:
             self.hints.feed(raw)
-        # The usual line of a debug log, without the cost of a full clean.
-        if (place := raw.find(" NCCL INFO ")) > 0 and (head := info_host(raw[:place])) is not None:
-            self._info(number, "", ("", head, "INFO", raw[place + 11 :]))
-            return
         cleaned = clean(raw)
         info = split_info(cleaned.text) if " NCCL " in cleaned.text else None
         if info is not None:
@@ -107,6 +115,20 @@ class _Reader:
             self._release()
         self._text(cleaned.tag, number, cleaned.text)
 
+    def _is_info_head(self, head: str) -> bool:
+        """Return True where *head* is all that stands before a message; its host is kept."""
+        if head in self.heads:
+            return True
+        host = info_host(head)
+        if host is None:
+            return False
+        if len(self.heads) >= MAX_HOSTS:
+            self.heads.clear()
+        self.heads.add(head)
+        if len(self.hosts) < MAX_HOSTS:
+            self.hosts.add(host)
+        return True
+
     def _info(self, number: int, tag: str, info: tuple[str, str, str, str]) -> None:
         before, host, level, message = info
         self.facts.at = number
@@ -114,7 +136,9 @@ class _Reader:
             self.failures.append(number)
             self.facts.warning(message)
         self.facts.message(message)
-        known = [name for name in self.hosts if host.endswith(name) and host != name]
+        known: list[str] = []
+        if host not in self.hosts:
+            known = [name for name in self.hosts if host.endswith(name)]
         if known:
             # Glued to the end of what stood there: a number at least, behind words anything.
             glued = host[: -len(max(known, key=len))]

@@ -23,6 +23,8 @@ __all__ = ["ForeignFileError", "TextSource", "open_source"]
 
 _SNIFF_BYTES = 65536
 MAX_LINE = 65536
+_DAMAGES = (EOFError, OSError, zlib.error, lzma.LZMAError)
+"""What reading a packed file that is cut or broken can raise."""
 """Characters of a line that are looked at; a longer one is no row of any table."""
 
 _PACKED: tuple[tuple[bytes, Callable[[BinaryIO], IO[bytes]]], ...] = (
@@ -93,9 +95,12 @@ class TextSource:
     def _read(self, read: Callable[[], str]) -> str:
         try:
             return read()
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            self.damage = f"the packed file is damaged or cut: {error}"
+        except _DAMAGES as error:
+            self._damaged(error)
             return ""
+
+    def _damaged(self, error: Exception) -> None:
+        self.damage = f"the packed file is damaged or cut: {error}"
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Generate (line number, line without its end); an overlong line is cut to `MAX_LINE`."""
@@ -104,9 +109,16 @@ class TextSource:
             number += 1
             yield number, line.rstrip("\r\n")
         self._ahead.clear()
-        while line := self._line():
-            number += 1
-            yield number, line.rstrip("\r\n")
+        readline = self.stream.readline
+        try:
+            # One call a line: logs have millions.
+            while line := readline(MAX_LINE):
+                number += 1
+                yield number, line.rstrip("\r\n")
+                while len(line) == MAX_LINE and not line.endswith("\n"):
+                    line = readline(MAX_LINE)
+        except _DAMAGES as error:
+            self._damaged(error)
 
     def _line(self) -> str:
         line = self._read(lambda: self.stream.readline(MAX_LINE))
@@ -153,7 +165,7 @@ def _decode(raw: BinaryIO, name: str, shown: str) -> TextSource:
             try:
                 start = stream.read(_SNIFF_BYTES)
                 stream.seek(0)
-            except (EOFError, OSError, zlib.error, lzma.LZMAError):
+            except _DAMAGES:
                 # A file cut within its first block: a bounded piece at a time saves its start.
                 raw.seek(0)
                 stream = unpack(raw)
@@ -176,7 +188,7 @@ def _readable(stream: IO[bytes]) -> bytes:
     try:
         while part := stream.read(1):
             parts.append(part)
-    except (EOFError, OSError, zlib.error, lzma.LZMAError):
+    except _DAMAGES:
         pass
     return b"".join(parts)
 

@@ -76,3 +76,26 @@ def test_assignments_end_where_a_shells_words_end(text: str, expected: dict[str,
     table = read(f"first\n{text}\n{ROWS}").tables[0]
     assert table.environment == expected
     assert table.environment_lines == dict.fromkeys(expected, 2)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "node-a:77:78 [0]",
+        "[2025-03-01 12:00:00] node-a:77:78 [0]",
+        "[1,0]<stdout>:node-a:77:78 [0]",
+        " 3: node-a:77:78 [0]",
+        "\x1b[1mnode-a:77:78 [0]",
+        "[1,0]<stdout>:[2025-03-01 12:00:00] node-a:77:78 [0]",
+    ],
+)
+def test_messages_are_read_behind_any_launchers_head(head: str) -> None:
+    lines = [
+        f"{head} NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/{n}/GDRDMA\n"
+        f"{head} NCCL INFO NCCL_ALGO set by environment to Ring.\n"
+        for n in range(3)
+    ]
+    table = read("".join(lines) + ROWS).tables[0]
+    assert table.transports == {"NET/IB/GDRDMA": 3}
+    assert table.environment == {"NCCL_ALGO": "Ring"}
+    assert table.environment_lines == {"NCCL_ALGO": 6}
