@@ -13,6 +13,7 @@ from simulator.collectives import (  # noqa: F401, imported for their registrati
     hierarchical,
     naive,
     nvls,
+    nvls_sharp,
     pat,
     ring,
     scatter_gather,

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.collectives.call import Call, Layout
-from simulator.collectives.heads import node_heads, require_nodes
+from simulator.collectives.heads import LikeRanks, NetworkSwitches, node_heads, require_nodes
 from simulator.collectives.registry import algorithm
-from simulator.collectives.schedule import Schedule, VirtualRank
-from simulator.collectives.split import pipeline_pieces, whole
+from simulator.collectives.schedule import Schedule
+from simulator.collectives.split import channel_major, pipeline_pieces, whole
 from simulator.collectives.stages import Moves, finish, pipeline_stage
 from simulator.collectives.trees import chain_parents, over_nodes, tree_moves
 
@@ -21,20 +21,7 @@ _REFERENCE = (
     "architecture for efficient data reduction, COMHPC 2016; NCCL 2.21 src/device/all_reduce.h, "
     "CollNet {}"
 )
-
-
-class _Switches:
-    """One virtual switch per set of ranks that it reduces over, numbered after the ranks."""
-
-    def __init__(self, world_size: int) -> None:
-        self._slot: dict[tuple[int, ...], int] = {}
-        self._world_size = world_size
-
-    def slot(self, members: IntArray) -> int:
-        return self._slot.setdefault(tuple(members.tolist()), self._world_size + len(self._slot))
-
-    def ranks(self) -> list[VirtualRank]:
-        return [VirtualRank(kind="sharp", members=members) for members in self._slot]
+_SHARDED_REFERENCE = "NCCL 2.23 src/device/{}.h, CollNet direct"
 
 
 @algorithm(
@@ -54,7 +41,7 @@ def collnet_chain(call: Call, layout: Layout) -> Schedule:
     """
     require_nodes(layout, "collnet_chain", several=True, instead="nvls or ring")
     n, channels = call.world_size, layout.n_channels
-    switches = _Switches(n)
+    switches = NetworkSwitches(n)
     orders = layout.chain_orders()
     tops = [switches.slot(node_heads(layout, order)[:, 0]) for order in orders]
     moves = []
@@ -102,7 +89,7 @@ def collnet_direct(call: Call, layout: Layout) -> Schedule:
     """
     require_nodes(layout, "collnet_direct", several=True, instead="nvls or ring")
     n, channels = call.world_size, layout.n_channels
-    switches = _Switches(n)
+    switches = NetworkSwitches(n)
     moves = []
     for channel, order in enumerate(layout.chain_orders()):
         head = node_heads(layout, order)
@@ -137,6 +124,93 @@ def collnet_direct(call: Call, layout: Layout) -> Schedule:
         n_channels=channels,
         virtual=switches.ranks(),
     )
+
+
+def _sharded(call: Call, layout: Layout, *, gather: bool) -> Schedule:
+    """Return the pipeline in which every rank is the head of its own parts and its like ranks'."""
+    require_nodes(layout, "collnet_direct", several=True, instead="nvls or ring")
+    like = LikeRanks.of(layout, "collnet_direct")
+    n, nodes, channels = call.world_size, like.n_nodes, layout.n_channels
+    switches = NetworkSwitches(n)
+    rank, top = np.arange(n), switches.of_like_ranks(like)
+    src, dst = np.nonzero(layout.node_of_rank[:, None] == layout.node_of_rank)
+    src, dst = src[src != dst], dst[src != dst]
+    pieces = pipeline_pieces(call.size_bytes, channels * n, layout.pipeline_bytes)
+    chunks = channel_major(call, channels * pieces, like.order[None, :])
+    moves = []
+    for channel in range(channels):
+        if gather:
+            moves += [
+                Moves.make(rank, top, channel=channel, lag=0, head=like.position, reduce=False),
+                Moves.make(
+                    top, rank, channel=channel, lag=1, head=like.first, count=nodes, reduce=False
+                ),
+                Moves.make(
+                    src,
+                    dst,
+                    channel=channel,
+                    lag=2,
+                    head=like.first[src],
+                    count=nodes,
+                    reduce=False,
+                ),
+            ]
+            continue
+        moves += [
+            Moves.make(
+                src, dst, channel=channel, lag=0, head=like.first[dst], count=nodes, reduce=True
+            ),
+            Moves.make(
+                rank, top, channel=channel, lag=1, head=like.first, count=nodes, reduce=True
+            ),
+            Moves.make(top, rank, channel=channel, lag=2, head=like.position, reduce=False),
+        ]
+    stage = pipeline_stage(
+        call.collective,
+        Moves.join(moves),
+        n_channels=channels,
+        n_pieces=pieces,
+        block=n,
+        chunks=chunks,
+    )
+    return finish(
+        call,
+        "collnet_direct",
+        chunks,
+        [stage],
+        n_channels=channels,
+        virtual=switches.ranks(),
+    )
+
+
+@algorithm(
+    "all_gather",
+    "collnet_direct",
+    summary="the network's switches multicast among like ranks, which pass on inside their nodes",
+    reference=_SHARDED_REFERENCE.format("all_gather"),
+    formula="(2+P)·α + max((m−1)/m·S/B_in, S/(m·B_out)), m ranks per node, P pieces",
+)
+def collnet_direct_all_gather(call: Call, layout: Layout) -> Schedule:
+    """Return P + 2 steps; each rank sends S/n into the network and receives S/m from it.
+
+    Raises
+    ------
+    ScheduleError
+        On one node, or on nodes of different sizes.
+    """
+    return _sharded(call, layout, gather=True)
+
+
+@algorithm(
+    "reduce_scatter",
+    "collnet_direct",
+    summary="like ranks add up in the network's switches what their nodes have added up",
+    reference=_SHARDED_REFERENCE.format("reduce_scatter"),
+    formula="(2+P)·α + max((m−1)/m·S/B_in, S/(m·B_out)), m ranks per node, P pieces",
+)
+def collnet_direct_reduce_scatter(call: Call, layout: Layout) -> Schedule:
+    """Return P + 2 steps, `collnet_direct_all_gather` backwards; refuses alike."""
+    return _sharded(call, layout, gather=False)
 
 
 def _flat(count: int) -> IntArray:

@@ -11,7 +11,7 @@ NVLink domain (the graphs of one of its nodes stand for it).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -44,7 +44,16 @@ from simulator.costs.nccl.nics import chosen_nics
 from simulator.fabric.fabric import Fabric
 from simulator.fabric.model import NodeTemplate
 
-__all__ = ["ALGORITHM_NAMES", "Belief", "believe", "environment_of", "sm_of", "tuning_input"]
+__all__ = [
+    "ALGORITHM_NAMES",
+    "Belief",
+    "believe",
+    "environment_of",
+    "library_name",
+    "own_name",
+    "sm_of",
+    "tuning_input",
+]
 
 IntArray = NDArray[np.int64]
 
@@ -58,6 +67,8 @@ ALGORITHM_NAMES = {
     "collnet_chain": "collnet_chain",
 }
 """NCCL's names to those of the registry of algorithms."""
+NVLS_OVER_NODES = "nvls_sharp"
+"""Name in the registry of what NCCL calls NVLS on several nodes."""
 
 _SM = {"gb300": 103, "b300-sxm": 103, "b300": 103, "k80": 37, "gtx1080": 61}
 _GA102 = ("rtx3090", "a10", "a10g", "a40", "a6000")
@@ -74,6 +85,23 @@ class Belief:
     expected_s: float
     """What the tuning model expects; not the simulated time.  Infinite where it has no formula."""
     plan: ChunkPlan
+
+
+def own_name(algorithm: str, n_nodes: int) -> str:
+    """Return the name in the registry of one of NCCL's algorithms.
+
+    Examples
+    --------
+    >>> own_name("tree", 1), own_name("nvls", 1), own_name("nvls", 2)
+    ('double_binary_tree', 'nvls', 'nvls_sharp')
+    """
+    return NVLS_OVER_NODES if algorithm == "nvls" and n_nodes > 1 else ALGORITHM_NAMES[algorithm]
+
+
+def library_name(algorithm: str) -> str | None:
+    """Return NCCL's name of an algorithm of the registry; None where it has none."""
+    names = {ours: theirs for theirs, ours in ALGORITHM_NAMES.items()}
+    return {**names, NVLS_OVER_NODES: "nvls"}.get(algorithm)
 
 
 def sm_of(template: NodeTemplate) -> int | None:
@@ -394,6 +422,7 @@ def believe(
     algorithm: str | None = None,
     protocol: str | None = None,
     datatype: str = "float32",
+    without: Collection[str] = (),
 ) -> Belief:
     """Return NCCL's choice for a call, or its plan for a given algorithm and protocol.
 
@@ -407,6 +436,8 @@ def believe(
         NCCL's names; None: NCCL chooses, among those that are left.
     datatype
         Decides about NVLS.
+    without
+        NCCL's names of algorithms that it may not choose.
 
     Raises
     ------
@@ -417,7 +448,7 @@ def believe(
         plan = plan_call(inp, call.collective, algorithm, protocol, call.size_bytes)
         table = predict_table(inp, call.collective, call.size_bytes, datatype=datatype)
         return Belief(
-            algorithm=ALGORITHM_NAMES[algorithm],
+            algorithm=own_name(algorithm, inp.n_nodes),
             protocol=protocol,
             expected_s=table[algorithm, protocol].time_s,
             plan=plan,
@@ -433,10 +464,12 @@ def believe(
         asked = parse_environment(extra, inp.version)
         values |= dict(asked.values)
         restricted = replace(inp, environment=NcclEnvironment(values=values))
-    chosen = choose(restricted, call.collective, call.size_bytes, datatype=datatype)
+    chosen = choose(
+        restricted, call.collective, call.size_bytes, datatype=datatype, without=without
+    )
     plan = plan_call(inp, call.collective, chosen.algorithm, chosen.protocol, call.size_bytes)
     return Belief(
-        algorithm=ALGORITHM_NAMES[chosen.algorithm],
+        algorithm=own_name(chosen.algorithm, inp.n_nodes),
         protocol=chosen.protocol,
         expected_s=chosen.entry.time_s,
         plan=plan,

@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from simulator.base.errors import CollsimError, RoutingError, ScenarioError, ScheduleError
 from simulator.collectives.call import Call
-from simulator.compose.believe import ALGORITHM_NAMES, believe
+from simulator.compose.believe import Belief, believe, library_name
 from simulator.compose.cluster import Choice, Cluster
 from simulator.compose.exchange import EXCHANGE_CALLS, exchange_plan
 from simulator.compose.loops import further_steps
-from simulator.compose.lower import STREAMED, STREAMED_PIECES
+from simulator.compose.lower import OVER_NETWORK_SWITCHES, STREAMED, STREAMED_PIECES
+from simulator.costs.nccl import ChunkPlan, TuningInput
+from simulator.costs.nccl.enabling import why_not
 from simulator.costs.nccl.graph import COLLECTIVES, PROTOCOLS
 from simulator.engine.simulate import simulate
 from simulator.engine.traffic import Program, Start
@@ -33,6 +35,10 @@ MOST_PIECES = 64
 fill by less than depth / 64 of the call."""
 MOST_CHAIN_PIECES = 256
 LEAST_SWITCH_PIECES = 16
+_UNFITTED = (
+    "CollNet (SHARP) is not fitted: the one published run of it (8 A100 and 4 HDR ports on 2 nodes "
+    "of ABCI) took 1.5 times as long as predicted at 1 GiB and 2.3 times at 1 MiB"
+)
 
 
 def lone_time_s(cluster: Cluster, call: Call, group: IntArray, choice: Choice) -> float:
@@ -57,8 +63,7 @@ def _believed(
         return _exchange(cluster, call, group, algorithm, protocol, channels)
     if call.counts_bytes is not None or call.collective not in COLLECTIVES:
         return None
-    names = {ours: theirs for theirs, ours in ALGORITHM_NAMES.items()}
-    if algorithm != "auto" and algorithm not in names:
+    if algorithm != "auto" and library_name(algorithm) is None:
         return None
     if protocol != "auto" and protocol not in PROTOCOLS:
         return None
@@ -68,12 +73,7 @@ def _believed(
     if algorithm != "auto":
         cluster.check_algorithm(call.collective, algorithm, group)
     try:
-        belief = believe(
-            inp,
-            call,
-            algorithm=None if algorithm == "auto" else names[algorithm],
-            protocol=None if protocol == "auto" else protocol,
-        )
+        belief = _belief(cluster, inp, call, group, algorithm, protocol)
     except ScenarioError:
         if algorithm == "auto" and protocol == "auto":
             raise
@@ -83,7 +83,7 @@ def _believed(
         return None
     plan = belief.plan
     count = channels or plan.n_channels
-    streams = count * (plan.chunks_per_loop if belief.algorithm.startswith("nvls") else 1)
+    streams = count * _shares(belief.algorithm, call, plan)
     longest = -(-call.size_bytes // (streams * MOST_PIECES))
     chunk = max(plan.chunk_bytes, longest, 1)
     if belief.algorithm.startswith("nvls"):
@@ -110,6 +110,49 @@ def _believed(
         if belief.algorithm == "ring"
         else 0,
     )
+
+
+def _belief(
+    cluster: Cluster,
+    inp: TuningInput,
+    call: Call,
+    group: IntArray,
+    algorithm: str,
+    protocol: str,
+) -> Belief:
+    """Return the library's choice, or the next best one where no schedule does what it chose."""
+    without: list[str] = []
+    first: str | None = None
+    while True:
+        belief = believe(
+            inp,
+            call,
+            algorithm=None if algorithm == "auto" else library_name(algorithm),
+            protocol=None if protocol == "auto" else protocol,
+            without=without,
+        )
+        theirs = library_name(belief.algorithm)
+        refusal = cluster.refusal(call.collective, belief.algorithm, group)
+        if refusal is None or theirs is None or algorithm != "auto":
+            break
+        without.append(theirs)
+        first = first or f"{belief.algorithm}: {refusal}"
+    if belief.algorithm in OVER_NETWORK_SWITCHES:
+        cluster.note(_UNFITTED)
+    if first is not None:
+        cluster.warn(
+            f"{call.collective}: {cluster.profile.name.upper()} would choose {first}; "
+            f"{belief.algorithm} is taken instead"
+        )
+    return belief
+
+
+def _shares(algorithm: str, call: Call, plan: ChunkPlan) -> int:
+    """Return into how many shares a channel's data are divided."""
+    if algorithm in OVER_NETWORK_SWITCHES and call.collective != "all_reduce":
+        return call.world_size
+    split = algorithm.startswith("nvls") or algorithm == "collnet_direct"
+    return plan.chunks_per_loop if split else 1
 
 
 def _exchange(
@@ -162,7 +205,9 @@ def candidates(
         A named algorithm that the hardware or the call rules out.
     """
     profile = cluster.profile
-    names = profile.candidates.get(call.collective, ()) if algorithm == "auto" else (algorithm,)
+    names: tuple[str, ...] = (algorithm,)
+    if algorithm == "auto":
+        names = (*profile.candidates.get(call.collective, ()), *_in_network(cluster, call, group))
     protocols = tuple(profile.protocols) if protocol == "auto" else (protocol,)
     most = channels or cluster.most_channels(group)
     found: list[Choice] = []
@@ -174,7 +219,8 @@ def candidates(
                 raise
             continue
         for packing in protocols:
-            if name.startswith("nvls") and packing != "Simple" and protocol == "auto":
+            in_switches = name.startswith(("nvls", "collnet"))
+            if in_switches and packing != "Simple" and protocol == "auto":
                 continue
             planned = _believed(cluster, call, group, name, packing, channels)
             if planned is not None:
@@ -183,6 +229,21 @@ def candidates(
             count = channels or profile.channels_for(packing, call.size_bytes, most)
             found.append(Choice(algorithm=name, protocol=packing, n_channels=count))
     return found
+
+
+def _in_network(cluster: Cluster, call: Call, group: IntArray) -> list[str]:
+    """Return the algorithms of the network's switches that the library may take (CollNet)."""
+    if call.collective not in COLLECTIVES or call.world_size < 2:
+        return []
+    inp = cluster.tuning_input(group)
+    if inp is None or not inp.collnet:
+        return []
+    return [
+        name
+        for name in OVER_NETWORK_SWITCHES
+        if why_not(inp, call.collective, library_name(name) or "", "Simple") is None
+        and cluster.refusal(call.collective, name, group) is None
+    ]
 
 
 def choose(

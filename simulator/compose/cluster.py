@@ -18,7 +18,7 @@ from simulator.compose.calibrated import Calibrated, scaled
 from simulator.compose.fold import distinct_channels
 from simulator.compose.host import Hosts
 from simulator.compose.layout import domain_layout, heads, interconnect, layout_for
-from simulator.compose.lower import EXCHANGES, Lowering
+from simulator.compose.lower import EXCHANGES, OVER_NETWORK_SWITCHES, SWITCHED, Lowering
 from simulator.costs.nccl import (
     NcclEnvironment,
     TuningInput,
@@ -37,8 +37,8 @@ __all__ = ["Choice", "Cluster", "switches_add_up"]
 
 IntArray = NDArray[np.int64]
 
-_SWITCH_ALGORITHMS = ("nvls", "nvls_tree")
-_NETWORK_SWITCH_ALGORITHMS = ("collnet_chain", "collnet_direct")
+_NETWORK_SWITCH_ALGORITHMS = OVER_NETWORK_SWITCHES
+_SWITCH_ALGORITHMS = SWITCHED
 _CHANNEL_VARIABLES = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_NVLS_NCHANNELS")
 _SWITCH_GENERATIONS = ("hopper", "blackwell")
 
@@ -232,6 +232,31 @@ class Cluster:
                     allowed="nodes of Hopper or Blackwell GPUs with NVSwitch",
                 )
             )
+
+    def refusal(self, collective: str, name: str, group: IntArray) -> str | None:
+        """Return why no schedule does what an algorithm's name says; None where one does.
+
+        Only algorithms of the network's switches are tried: the others refuse nothing that the
+        library would choose.
+        """
+        try:
+            self.check_algorithm(collective, name, group)
+            if name in _NETWORK_SWITCH_ALGORITHMS:
+                small = Call(collective=collective, world_size=len(group), size_bytes=len(group))
+                get_algorithm(collective, name).function(small, self.layout(group, 1))
+        except ScheduleError as error:
+            return error.problems[0].message
+        return None
+
+    def warn(self, text: str) -> None:
+        """Keep a warning for the result, once."""
+        if text not in self.warnings:
+            self.warnings = (*self.warnings, text)
+
+    def note(self, text: str) -> None:
+        """Keep a note for the result, once."""
+        if text not in self.notes:
+            self.notes = (*self.notes, text)
 
     def schedule(self, call: Call, group: IntArray, choice: Choice) -> Schedule:
         """Return the schedule of a call; ScheduleError when the algorithm refuses it."""

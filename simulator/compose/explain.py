@@ -179,8 +179,10 @@ def explain_call(
     options = candidates(
         cluster, call, group, algorithm=algorithm, protocol=protocol, channels=channels
     )
-    timed = sorted(_timed(cluster, call, group, options), key=lambda pair: pair[0])
     choice = choose(cluster, call, group, algorithm=algorithm, protocol=protocol, channels=channels)
+    if not any(_same(option, choice) for option in options):
+        options.append(choice)
+    timed = sorted(_timed(cluster, call, group, options), key=lambda pair: pair[0])
     entry = get_algorithm(call.collective, choice.algorithm)
     nodes = cluster.group_nodes(group)
     n = call.world_size

@@ -28,9 +28,11 @@ __all__ = ["Lowering", "PairCosts", "busiest_pairs"]
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-SWITCHED = ("nvls", "nvls_tree")
+SWITCHED = ("nvls", "nvls_tree", "nvls_sharp")
 """Algorithms in which NVSwitches reduce."""
-PIPELINED = ("double_binary_tree", "tree", *SWITCHED)
+OVER_NETWORK_SWITCHES = ("collnet_chain", "collnet_direct", "nvls_sharp")
+"""Algorithms in which the network's switches reduce."""
+PIPELINED = ("double_binary_tree", "tree", "collnet_chain", "collnet_direct", *SWITCHED)
 """Algorithms whose pieces follow each other through the same levels."""
 EXCHANGES = ("direct", "pairwise")
 WAITING = ("Simple", "LL128")
@@ -276,8 +278,9 @@ class Lowering:
             cap = np.where(over_network, sockets, cap)
         if schedule.algorithm in SWITCHED:
             share = switch_fill * self.profile.switch_share.get(self._generation_of(group), 1.0)
+            inside = costs.path_kind[pair] != PATH_KINDS.index("network")
             virtual = np.maximum(pairs[pair] // slots, pairs[pair] % slots) >= len(group)
-            cap = np.where(virtual, cap * share, cap)
+            cap = np.where(virtual & inside, cap * share, cap)
         built = self._build(pairs, slots, pair, costs, cap)
         if schedule.algorithm == "ring" and schedule.collective not in CHAINS:
             start_s += self._closing_s(schedule, group, protocol) / copies
@@ -393,12 +396,23 @@ class Lowering:
             if schedule.algorithm in SWITCHED and profile.switch_level_s > 0:
                 hop_s = profile.switch_level_s + extra[outside]
             start_s += 2 * levels * float((hop_s + links_s[outside]).max())
+        network = costs.path_kind == PATH_KINDS.index("network")
+        if schedule.algorithm in OVER_NETWORK_SWITCHES and network.any():
+            # One exchange with the switches, as the library's model has it; assumed: what a level
+            # between nodes costs up and down.
+            between_s = float(level[PATH_KINDS.index("network")])
+            if schedule.algorithm in SWITCHED and profile.switch_level_s > 0:
+                between_s = profile.switch_level_s
+            start_s += between_s + float(extra[network].max() + 2 * links_s[network].max())
         if schedule.algorithm in SWITCHED:
             # To the switch and back, twice: reduced, then multicast.
-            start_s += profile.switch_alpha_s + 4 * float(links_s[~real].max(initial=0.0))
+            near = ~real & ~network
+            start_s += profile.switch_alpha_s + 4 * float(links_s[near].max(initial=0.0))
         elif inside.any():
             hop_s = level[costs.path_kind[inside]] + links_s[inside]
-            start_s += 2 * float((per_unit.max() - 1) * hop_s.max())
+            # In a chain rank by rank; to the heads of the node all at once.
+            hops = 1 if schedule.algorithm == "collnet_direct" else per_unit.max() - 1
+            start_s += 2 * float(hops * hop_s.max())
         return np.zeros(len(pairs)), start_s
 
     def _units(self, group: IntArray) -> IntArray:

@@ -439,6 +439,39 @@ def test_collnet_sends_once_into_the_network() -> None:
     assert [v.members for v in direct.virtual] == [(k, k + 4, k + 8) for k in range(4)]
 
 
+@pytest.mark.parametrize("name", ["collnet_direct", "nvls_sharp"])
+def test_sharded_calls_send_each_part_once_through_the_network(name: str) -> None:
+    # 3 nodes of 4: a rank's part crosses the network once, and it receives those of the two
+    # like ranks and its own: S/4 (all_gather); backwards in reduce_scatter.
+    n, node = 12, np.arange(12) // 4
+    part = 960
+    for collective in ("all_gather", "reduce_scatter"):
+        made = make(collective, name, n, nodes=node, pipeline_bytes=10**6, size=part * n)
+        assert made.n_steps == (3 if name == "collnet_direct" else 4)
+        tops = [n + i for i, v in enumerate(made.virtual) if v.kind == "sharp"]
+        assert [made.virtual[t - n].members for t in tops] == [(k, k + 4, k + 8) for k in range(4)]
+        up = np.zeros(n)
+        down = np.zeros(n)
+        for stage in made.stages:
+            into, out_of = np.isin(stage.dst, tops), np.isin(stage.src, tops)
+            up += np.bincount(stage.src[into], stage.edge_bytes[into], minlength=n)
+            down += np.bincount(stage.dst[out_of], stage.edge_bytes[out_of], minlength=n)
+        one, all_alike = (part, 3 * part) if collective == "all_gather" else (3 * part, part)
+        assert (up == one).all()
+        assert (down == all_alike).all()
+
+
+def test_nvls_over_nodes_sends_its_share_once_into_the_network() -> None:
+    n, node = 12, np.arange(12) // 4
+    made = make("all_reduce", "nvls_sharp", n, nodes=node, pipeline_bytes=10**6)
+    size = 960 * n
+    assert made.n_steps == 6
+    # To the NVSwitch S and the finished share S/4, to the network the share.
+    assert (to_slots(made) == size + 2 * size / 4).all()
+    kinds = [v.kind for v in made.virtual]
+    assert kinds == ["nvswitch"] * 3 + ["sharp"] * 4
+
+
 def to_slots(schedule: Schedule) -> np.ndarray:
     """Bytes that each rank sends to switches."""
     n = schedule.world_size
@@ -459,7 +492,7 @@ def test_no_schedule_beats_its_bound(collective: str, name: str) -> None:
     checked = 0
     for n in (2, 5, 8):
         for layout in layouts(n):
-            if must_refuse(name, layout):
+            if must_refuse(name, layout, collective):
                 continue
             call = Call(
                 collective=collective,

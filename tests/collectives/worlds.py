@@ -71,7 +71,7 @@ def calls(collective: str, n: int) -> Iterator[Call]:
         )
 
 
-def must_refuse(algorithm: str, layout: Layout) -> bool:
+def must_refuse(algorithm: str, layout: Layout, collective: str = "all_reduce") -> bool:
     """What each algorithm documents as its refusals."""
     sizes = np.bincount(layout.node_of_rank)
     if layout.world_size == 1:
@@ -80,8 +80,9 @@ def must_refuse(algorithm: str, layout: Layout) -> bool:
         return len(set(sizes)) > 1
     if algorithm == "nvls":
         return len(sizes) > 1
-    if algorithm == "nvls_tree":
-        return len(sizes) == 1 or sizes.min() < 2
+    uneven = collective != "all_reduce" and len(set(sizes)) > 1
+    if algorithm in ("nvls_tree", "nvls_sharp"):
+        return len(sizes) == 1 or sizes.min() < 2 or uneven
     if algorithm in ("collnet_chain", "collnet_direct"):
-        return len(sizes) == 1
+        return len(sizes) == 1 or uneven
     return False

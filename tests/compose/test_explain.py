@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.collectives.call import Call
-from simulator.compose.believe import ALGORITHM_NAMES
+from simulator.compose.believe import library_name
 from simulator.compose.choose import candidates, lone_time_s
 from simulator.compose.cluster import Choice
 from simulator.compose.explain import explain_call, stage_terms
@@ -78,11 +78,12 @@ def test_every_candidate_shows_what_the_library_expects_of_it():
     call = Call(collective="all_reduce", world_size=16, size_bytes=2**26, element_bytes=4)
     options = candidates(made, call, np.arange(16))
     inp = made.tuning_input(np.arange(16))
-    names = {ours: theirs for theirs, ours in ALGORITHM_NAMES.items()}
     table = predict_table(inp, "all_reduce", 2**26)
+    # NVLS of one node has no schedule here.
+    options = [option for option in options if option.algorithm != "nvls"]
     assert len(options) > 5
     for option in options:
-        expected_s = table[names[option.algorithm], option.protocol].time_s
+        expected_s = table[library_name(option.algorithm), option.protocol].time_s
         assert option.expected_s == (expected_s if expected_s < 1 else None)
     lines = explain_call(made, call, np.arange(16), row=ROW)
     shown = [line for line in lines if " channels  " in line]

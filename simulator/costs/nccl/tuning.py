@@ -7,6 +7,7 @@ is taken from here and the time is not.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from simulator.base.errors import Problem, ScenarioError, unknown_name
@@ -197,6 +198,7 @@ def choose(
     n_queued: int = 1,
     datatype: str = "float32",
     reduction: str = "sum",
+    without: Collection[str] = (),
 ) -> Choice:
     """Return the pair NCCL runs: the smallest time of its table, the first one of equals.
 
@@ -204,6 +206,8 @@ def choose(
     ----------
     inp, collective, size_bytes, n_queued, datatype, reduction
         As in `predict_table`.
+    without
+        Algorithms that may not be taken, whatever NCCL would do.
 
     Raises
     ------
@@ -222,7 +226,9 @@ def choose(
     table = predict_table(
         inp, collective, size_bytes, n_queued=n_queued, datatype=datatype, reduction=reduction
     )
-    usable = {pair: entry for pair, entry in table.items() if entry.available}
+    usable = {
+        pair: entry for pair, entry in table.items() if entry.available and pair[0] not in without
+    }
     if not usable:
         reasons = sorted({entry.why_not or "" for entry in table.values()})
         raise ScenarioError(
