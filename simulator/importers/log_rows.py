@@ -105,6 +105,11 @@ class RawRow:
     out_of_place: RawHalf | None
     in_place: RawHalf | None
 
+    @property
+    def halves(self) -> tuple[RawHalf, ...]:
+        """The halves that were measured."""
+        return tuple(half for half in (self.out_of_place, self.in_place) if half is not None)
+
 
 def may_begin(text: str) -> bool:
     """Return True for a line that holds the start of a row, or numbers enough for its end."""
@@ -212,6 +217,10 @@ class RowReader:
                         self.unknown_types.add(dtype)
                     self._begin(number, size, count, dtype, tail)
                     return True
+            elif not tail and (self.started or self.titled) and _begins_a_type(dtype):
+                self.flush()
+                self._drop([number], "the row is cut before its first result")
+                return True
         tokens = text.split()
         if tokens and all(map(is_value, tokens)):
             return self._continue(number, tokens)
@@ -334,6 +343,10 @@ class RowReader:
                 in_place=parsed[1] if len(parsed) > 1 else None,
             )
         )
+
+
+def _begins_a_type(word: str) -> bool:
+    return any(name.startswith(word) for name in DTYPES)
 
 
 def _half(tokens: list[str], size: int) -> RawHalf | None:

@@ -121,6 +121,31 @@ def test_decimal_commas_are_the_same_numbers() -> None:
     assert numbers(commas) == numbers(dots)
 
 
+@pytest.mark.parametrize("average", ["112,578", "112.578", "112,58", "1,1258e+02"])
+def test_an_average_with_a_decimal_comma_is_no_contradiction(average: str) -> None:
+    text = (
+        "1048576 262144 float sum -1 74,78 14,02 24,54 0 76,17 13,77 24,09 0\n"
+        "67108864 16777216 float sum -1 584,5 114,82 200,93 0 585,0 114,71 200,75 0\n"
+        f"# Avg bus bandwidth    : {average}\n"
+    )
+    log = read(text)
+    assert not [str(problem) for problem in log.warnings if "average" in str(problem)]
+    assert log.tables[0].printed_average_Bps == pytest.approx(112.58e9, rel=1e-4)
+
+
+def test_a_row_cut_anywhere_is_told_with_its_line() -> None:
+    title = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+    first = "1048576 262144 float sum -1 74.78 14.02 24.54 0 76.17 13.77 24.09 0\n"
+    row = "   67108864      16777216     bfloat16     sum      -1    584.5  114.82  200.93      0"
+    end = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 24.3150\n"
+    for place in range(row.index("67") + 1, len(row)):
+        log = read(title + first + row[:place] + "\n" + end)
+        told = 3 in log.dropped_lines or any("line 3" in str(found) for found in log.warnings)
+        kept = any(found.line == 3 for table in log.tables for found in table.rows)
+        assert told or kept, row[:place]
+        assert not kept or place >= row.index("200"), row[:place]
+
+
 @pytest.mark.parametrize("time", ["0.00", "-3.50", "nan", "inf"])
 def test_a_time_that_cannot_be_is_kept_as_a_row_and_never_used(time: str) -> None:
     text = (
