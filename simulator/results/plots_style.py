@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import os
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +67,25 @@ Data = tuple[Sequence[str], Sequence[Sequence[Any]]]
 
 def new_figure(width_in: float, height_in: float) -> Figure:
     """Return an empty figure in the common style, without touching pyplot's global state."""
-    with matplotlib.rc_context(_SETTINGS):
+    with style():
         return Figure(figsize=(width_in, height_in), layout="constrained")
 
 
-def style() -> Any:
-    """Return the context in which axes are made and drawn."""
-    return matplotlib.rc_context(_SETTINGS)
+@contextmanager
+def style() -> Iterator[None]:
+    """Give the context in which axes are made and drawn.
+
+    A font that is missing is replaced by another one without a word: matplotlib would print a
+    line for each text.
+    """
+    log = logging.getLogger("matplotlib.font_manager")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with matplotlib.rc_context(_SETTINGS):
+            yield
+    finally:
+        log.setLevel(level)
 
 
 def series_style(index: int) -> dict[str, Any]:

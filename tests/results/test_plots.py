@@ -348,3 +348,23 @@ def test_the_legend_of_a_gantt_has_what_is_drawn(
         figure = _gantt_of(result, events, monkeypatch, tmp_path / "x.png")
         (legend,) = figure.legends
         assert {text.get_text() for text in legend.get_texts()} == expected
+
+
+def test_a_missing_font_prints_nothing(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import logging
+
+    import matplotlib
+
+    from simulator.results import plots_style
+
+    # A name that nobody asked for before: matplotlib complains once of each.
+    monkeypatch.setitem(plots_style._SETTINGS, "font.family", "No Such Font For Plots")
+    with plots_style.style():
+        assert matplotlib.rcParams["font.family"] == ["No Such Font For Plots"]
+        figure = plots_style.new_figure(2.0, 1.0)
+        figure.add_subplot().set_title("busbw")
+    plots_style.save(figure, tmp_path / "x.png", ((), ()), with_csv=False)
+    assert not [record for record in caplog.records if "font" in record.name]
+    assert logging.getLogger("matplotlib.font_manager").level == logging.NOTSET
