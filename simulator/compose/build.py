@@ -14,6 +14,7 @@ from simulator.compose.environment import (
 )
 from simulator.compose.host import Hosts, host_view, staging_Bps
 from simulator.compose.host_environment import apply_host_environment
+from simulator.compose.idle import without_idle_routes
 from simulator.costs.nccl import NcclVersion, nearest_supported
 from simulator.costs.profile import CostProfile, load_profile
 from simulator.costs.variables import parse_variables
@@ -108,6 +109,7 @@ def build_cluster(resolved: Resolved) -> Cluster:
         nodes = [(over_sockets(template), count) for template, count in nodes]
     lone_nics = any(v.kind == "nic" for template, _ in nodes for v in template.vertices)
     fabric = build_fabric(resolved, nodes, alone_on_switch=not applied.routing.shm and lone_nics)
+    applied = without_idle_routes(fabric, resolved.routing, applied)
     profile = applied.profile
     if profile.tuning == "nccl":
         # The library sees what it is left with, whoever said so.
@@ -115,7 +117,22 @@ def build_cluster(resolved: Resolved) -> Cluster:
         profile = replace(profile, environment={**profile.environment, **view})
     cluster = Cluster(fabric, Router(fabric, applied.routing), profile)
     cluster.notes, cluster.warnings = applied.notes, applied.warnings
+    _tell_version(cluster, resolved.costs.version)
     return cluster
+
+
+def _tell_version(cluster: Cluster, asked: str | None) -> None:
+    """Say where another version's constants stand for the version asked for.
+
+    A newer one than any that is known is a warning; those before the oldest table share it.
+    """
+    if asked is None:
+        return
+    version = NcclVersion.parse(asked)
+    stand_in, text = nearest_supported(version)
+    if text is not None:
+        tell = cluster.warn if version > stand_in else cluster.note
+        tell(f"costs.version: {text}")
 
 
 def _applied(

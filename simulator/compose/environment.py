@@ -74,6 +74,7 @@ def apply_environment(
     """
     state = State(routing, warnings=list(parsed.warnings))
     sockets = _sockets(state, parsed, nodes)
+    _plugin(state, parsed, nodes, sockets is not None)
     _inside(state, parsed, nodes)
     _gpudirect(state, parsed, nodes, sockets is not None)
     _network(state, parsed, nodes, sockets is not None)
@@ -179,6 +180,25 @@ def _sockets(
             "wide band"
         )
     return sockets
+
+
+def _plugin(
+    state: State, parsed: Parsed, nodes: Sequence[tuple[NodeTemplate, int]], sockets: bool
+) -> None:
+    """Warn of an NCCL_NET that names another network than verbs and sockets, or the usual one."""
+    asked = str(parsed.values.get("NCCL_NET", ""))
+    if not asked or asked.lower() == "socket" or not _several(nodes):
+        return
+    if asked.lower() != "ib":
+        state.idle(
+            f"NCCL_NET={asked}",
+            "only IB and Socket are modelled; a plugin of another name counts as what drives the "
+            "ports anyway",
+        )
+    elif _kinds(nodes) & set(VERBS) and not sockets:
+        state.idle(f"NCCL_NET={asked}", "verbs drive the ports anyway")
+    else:
+        state.idle(f"NCCL_NET={asked}", "no ports are driven by verbs")
 
 
 def over_sockets(template: NodeTemplate) -> NodeTemplate:

@@ -19,6 +19,7 @@ from simulator.compose.bound import bound_s
 from simulator.compose.build import build_cluster
 from simulator.compose.choose import choose
 from simulator.compose.cluster import Choice, Cluster
+from simulator.compose.idle import idle_choices
 from simulator.compose.programs import (
     Planned,
     call_of,
@@ -100,6 +101,7 @@ def _run(
     cluster: Cluster | None,
     on_progress: OnProgress | None,
 ) -> RunResult:
+    tells_idle = cluster is None and bool(resolved.env)
     cluster = cluster or build_cluster(resolved)
     if resolved.kind == "training":
         from simulator.compose.step.run import run_training
@@ -107,7 +109,7 @@ def _run(
         return run_training(cluster, resolved, record=bool(record or resolved.engine.record))
     runner = _Runner(cluster, resolved, bool(resolved.engine.record) if record is None else record)
     if resolved.kind == "collective":
-        return runner.sweep(on_progress)
+        return runner.sweep(on_progress, tells_idle=tells_idle)
     return runner.step()
 
 
@@ -134,13 +136,22 @@ class _Runner:
         self.changes = self._changes()
         self.late_s = late_by_rank(resolved, cluster.n_gpus)
 
-    def sweep(self, on_progress: OnProgress | None) -> RunResult:
-        """Return the table over sizes of a single collective."""
+    def sweep(self, on_progress: OnProgress | None, *, tells_idle: bool = False) -> RunResult:
+        """Return the table over sizes of a single collective.
+
+        Parameters
+        ----------
+        on_progress
+            As in `run_resolved`.
+        tells_idle
+            Warn of variables of the library's choice that change it at no size.
+        """
         spec = self.resolved.collective
         assert spec is not None
         group = self._group(spec.ranks)
         sizes = spec.sizes_bytes or (self._size_of_counts(),)
         rows: list[Row] = []
+        chosen: list[tuple[Call, Choice]] = []
         last: _Simulated | None = None
         warnings: list[str] = []
         try:
@@ -158,6 +169,7 @@ class _Runner:
                 done = self._simulate(planned, record=self.record and index == len(sizes) - 1)
                 record, lowered = done.outcome.collectives[0], planned.collectives()[0]
                 rows.append(self._row(call, group, choice, record, lowered))
+                chosen.append((call, choice))
                 last = done
                 warnings += [text for text in done.outcome.warnings if text not in warnings]
                 if on_progress is not None:
@@ -167,6 +179,15 @@ class _Runner:
                 raise
             warnings.insert(0, f"interrupted: {len(rows)} of {len(sizes)} sizes are done")
         assert last is not None
+        if tells_idle:
+            warnings += idle_choices(
+                self.cluster,
+                chosen,
+                group,
+                algorithm=spec.algorithm,
+                protocol=spec.protocol,
+                channels=spec.channels,
+            )
         title = f"{spec.op} on {self._where(group)}"
         return self._result(title, rows, last, warnings=warnings, notes=[])
 

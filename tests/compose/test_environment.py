@@ -262,3 +262,56 @@ def test_channels_that_nvswitches_serve_each_move_their_share():
     assert time_s({"node": "dgx-h100"}, {"NCCL_MIN_CTAS": 24}, size="1G") >= usual_s
     trees_s = time_s(TWO_H100, {}, size="1G")
     assert time_s(TWO_H100, {"NCCL_MAX_CTAS": 4}, size="1G") > 3 * trees_s
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "op", "said"),
+    [
+        (TWO_H100, {"NCCL_NVB_DISABLE": 1}, "all_reduce", "same routes"),
+        (TWO_H100, {"NCCL_SHM_DISABLE": 1}, "all_reduce", "same routes"),
+        (TWO_H100, {"NCCL_P2P_LEVEL": "SYS"}, "all_reduce", "same routes"),
+        (TWO_H100, {"NCCL_PAT_ENABLE": 1}, "all_reduce", "on all_reduce here: the same is chosen"),
+        (TWO_H100, {"NCCL_NVLS_CHUNKSIZE": 65536}, "all_reduce", "the same is chosen"),
+        (TWO_H100, {"NCCL_P2P_NET_CHUNKSIZE": 65536}, "all_to_all", "the same is chosen"),
+        (TWO_H100, {"NCCL_MAX_NRINGS": 64}, "all_reduce", "NCCL_MAX_NRINGS=64 has no effect"),
+        (TWO_H100, {"NCCL_NET": "foo"}, "all_reduce", "only IB and Socket are modelled"),
+        (TWO_H100, {"NCCL_NET": "IB"}, "all_reduce", "verbs drive the ports anyway"),
+    ],
+    ids=str,
+)
+def test_a_variable_without_effect_is_not_shown_as_acting(words, env, op, said):
+    result = run(words, env, op)
+    (name,) = env
+    assert result.rows == run(words, {}, op).rows
+    assert any(said in text and name in text for text in result.warnings), result.warnings
+    assert not any(name in text for text in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "op"),
+    [
+        ({"node": "dgx-1-v100"}, {"NCCL_NVB_DISABLE": 1}, "all_reduce"),
+        ({"node": "pcie-l40s-4"}, {"NCCL_P2P_LEVEL": "SYS"}, "all_reduce"),
+        ({**TWO_A100, "env.NCCL_P2P_DISABLE": "1"}, {"NCCL_SHM_DISABLE": 1}, "all_reduce"),
+        (TWO_H100, {"NCCL_MAX_NCHANNELS": 4}, "all_reduce"),
+        ({"node": "dgx-h100+1gpus", "nodes": "4"}, {"NCCL_PAT_ENABLE": 0}, "all_gather"),
+        (TWO_H100, {"NCCL_ALGO": "NVLSTree"}, "all_reduce"),
+    ],
+    ids=str,
+)
+def test_a_variable_with_effect_is_not_called_idle(words, env, op):
+    (name,) = env
+    warnings = run(words, env, op, "1M").warnings
+    assert not any(name in text for text in warnings), warnings
+
+
+def test_a_version_that_another_stands_for_is_told_once():
+    def told(version):
+        words = {"node": "dgx-a100", "costs.version": json.dumps(version)}
+        return run(words, {}, size="[1M, 2M]")
+
+    newer, older = told("2.31"), told("2.8.4")
+    assert newer.warnings == ("costs.version: NCCL 2.31.0 is modelled with the constants of 2.30",)
+    assert older.notes == ("costs.version: NCCL 2.8.4 is modelled with the constants of 2.12",)
+    for version in ("2.12", "2.23", "2.30.3"):
+        assert (told(version).warnings, told(version).notes) == ((), ())

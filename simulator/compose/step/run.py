@@ -78,8 +78,8 @@ def run_training(cluster: Cluster, resolved: Resolved, *, record: bool) -> RunRe
         training=(step,),
         goodput=days,
         trace=step_events(cluster, simulated) if record else (),
-        warnings=cluster.outside,
-        notes=simulated.plan.notes,
+        warnings=(*cluster.warnings, *cluster.outside),
+        notes=(*cluster.notes, *simulated.plan.notes),
         provenance=Provenance.of_this_process(
             version=simulator.__version__, scenario=to_mapping(resolved), seed=resolved.seed
         ),
