@@ -154,6 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             document = json.dumps(measurement.to_dict(), indent=1) + "\n"
             if arguments.json == "-":
                 shown = document
+                sys.stderr.write("".join(f"note: {note}\n" for note in measurement.notes))
             else:
                 _write(arguments.json, document)
     except CollsimError as error:

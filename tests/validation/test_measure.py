@@ -14,8 +14,10 @@ torch = pytest.importorskip("torch", reason="the extra 'measure' is not installe
 from simulator.collectives.names import busbw_factor  # noqa: E402
 from simulator.importers.nccl_tests import read  # noqa: E402
 from validation import measure  # noqa: E402
+from validation.harness.environment import busy  # noqa: E402
+from validation.harness.micro import doubts  # noqa: E402
 from validation.harness.pattern import Pattern  # noqa: E402
-from validation.measure import MeasureError, MeasureOptions  # noqa: E402
+from validation.measure import MeasureError, MeasureOptions, MicroRow  # noqa: E402
 
 GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
 ALL = (
@@ -123,6 +125,57 @@ def test_schedules_with_packed_and_overlapping_messages_give_right_data():
     assert [half.wrong for half in halves(found)] == [0] * 2
 
 
+def micro_row(time_s=1e-5, low=1.0, high=1.0, cpu_share=1.0):
+    return MicroRow(
+        kind="copy",
+        shape=(131072,),
+        dtype="uint8",
+        time_s=time_s,
+        rate=131072 / time_s,
+        low_s=low * time_s,
+        high_s=high * time_s,
+        cpu_share=cpu_share,
+    )
+
+
+def test_microbenchmarks_that_say_little_are_told():
+    assert doubts([micro_row(), micro_row(low=0.9, high=1.1)]) == []
+    (far,) = doubts([micro_row(), micro_row(low=0.8, high=1.6)])
+    assert "1 of 2" in far
+    assert "quartiles 8 and 16 us" in far
+    # Repetitions that all wait alike for a core lie close together, and are all too long.
+    (late,) = doubts([micro_row(time_s=1e-2, cpu_share=0.5), micro_row(cpu_share=None)])
+    assert "50 % of the time" in late
+
+
+def test_quartiles_stand_beside_the_time():
+    good, bad = micro_row(low=0.9, high=1.1), micro_row(low=0.8, high=1.6)
+    document = measure.Measurement(
+        backend="gloo",
+        n_ranks=1,
+        n_nodes=1,
+        options=MeasureOptions(copy=True),
+        environment={},
+        micro=(good, bad),
+    ).to_dict()
+    text = measure.measurement_text(measure.Measurement.from_dict(document))
+    assert "9.00 … 11.00 " in text
+    assert "8.00 … 16.00 !" in text
+    for row in document["micro"]:  # a record of before has no quartiles
+        del row["low_s"], row["high_s"], row["cpu_share"]
+    old = measure.Measurement.from_dict(document)
+    assert not old.micro[0].is_far_apart
+    assert "…" not in measure.measurement_text(old)
+
+
+def test_a_busy_machine_is_told(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.5, 9.0, 9.0))
+    assert busy() == []
+    monkeypatch.setattr(os, "getloadavg", lambda: (6.5, 0.0, 0.0))
+    assert "a load of 6.5 on 4 cores" in busy()[0]
+
+
 def test_microbenchmarks_of_the_cpu():
     found = measured(
         **{"collectives": (), "ranks": 1, "matmul": True, "copy": True},
@@ -131,6 +184,8 @@ def test_microbenchmarks_of_the_cpu():
     kinds = {row.kind for row in found.micro}
     assert kinds == {"matmul", "copy", "add", "launch"}
     for row in found.micro:
+        assert row.low_s <= row.time_s <= row.high_s
+        assert row.cpu_share > 0
         work = (
             row.shape[0] if row.kind != "matmul" else 2 * row.shape[0] * row.shape[1] * row.shape[2]
         )

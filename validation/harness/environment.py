@@ -15,7 +15,7 @@ from typing import Any
 from simulator.importers.log_header import environment_value
 from validation.harness.operations import Group
 
-__all__ = ["describe", "device_name", "request_topology"]
+__all__ = ["busy", "describe", "device_name", "request_topology"]
 
 _TOPOLOGY_FILE = "NCCL_TOPO_DUMP_FILE"
 # Identifiers of single machines in NCCL's topology XML.
@@ -62,6 +62,22 @@ def describe(group: Group, nodes: list[int], devices: list[str]) -> dict[str, An
     if topology is not None:
         found["nccl_topology_xml"] = topology
     return found
+
+
+def busy() -> list[str]:
+    """Return a note where other work has the processor's cores; none where it cannot be known."""
+    try:
+        load = os.getloadavg()[0]
+    except OSError:
+        return []
+    cores = os.cpu_count() or 1
+    # What started this process, and the process itself, make a load of one.
+    if load < 0.5 * cores + 1.0:
+        return []
+    return [
+        f"the machine was busy before the measurement: a load of {load:.1f} on {cores} cores; "
+        "times are too long"
+    ]
 
 
 def _cuda(device: Any, *, asking: bool) -> dict[str, Any]:

@@ -27,6 +27,10 @@ __all__ = [
 
 FORMAT_VERSION = 1
 LIBRARY = "library"
+FAR_APART = 1.25
+"""Third over first quartile of repetitions above which a median is told to say little."""
+LEAST_CPU_SHARE = 0.9
+"""Share of the time in which a process must have had a core; on an idle machine it is 1."""
 BACKENDS = ("auto", "gloo", "nccl")
 OPERATIONS = ("sum", "prod", "min", "max")
 OVER_RANKS = ("average", "min", "max")
@@ -147,8 +151,29 @@ class MicroRow:
     """(m, n, k) of a matmul; (bytes,) otherwise."""
     dtype: str
     time_s: float
+    """Median of the repetitions."""
     rate: float
     """FLOP/s of a matmul; payload bytes/s otherwise (a copy's bytes counted once)."""
+    low_s: float | None = None
+    """First quartile of the repetitions; None in records of before."""
+    high_s: float | None = None
+    """Third quartile."""
+
+    cpu_share: float | None = None
+    """Processor time of all threads over time on the clock: below 1 the process waited for a core.
+    None on GPUs, whose host waits anyway."""
+
+    @property
+    def is_far_apart(self) -> bool:
+        """True where repetitions differ much."""
+        if self.low_s is None or self.high_s is None:
+            return False
+        return self.high_s > FAR_APART * self.low_s
+
+    @property
+    def has_waited(self) -> bool:
+        """True where the process did not have a core all the time."""
+        return self.cpu_share is not None and self.cpu_share < LEAST_CPU_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

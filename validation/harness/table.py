@@ -6,7 +6,14 @@ Devices stand on ``node0``, ``node1`` …: host names are never printed.
 
 from __future__ import annotations
 
-from validation.harness.options import LIBRARY, HalfResult, Measurement, SweepRow, SweepTable
+from validation.harness.options import (
+    LIBRARY,
+    HalfResult,
+    Measurement,
+    MicroRow,
+    SweepRow,
+    SweepTable,
+)
 
 __all__ = ["micro_text", "nccl_tests_text"]
 
@@ -86,16 +93,23 @@ def _footer(table: SweepTable) -> str:
     return f"# Out of bounds values : {wrong} {verdict}\n# Avg bus bandwidth    : {mean:g} \n#\n"
 
 
+def _quartiles(row: MicroRow) -> str:
+    if row.low_s is None or row.high_s is None:
+        return ""
+    mark = " !" if row.is_far_apart or row.has_waited else ""
+    return f"{row.low_s * 1e6:.2f} … {row.high_s * 1e6:.2f}{mark}"
+
+
 def micro_text(measurement: Measurement) -> str:
     """Return the microbenchmarks as a plain table; empty when there are none."""
     if not measurement.micro:
         return ""
-    lines = [f"{'what':<16}{'shape':>24}{'type':>10}{'time':>14}{'rate':>20}\n"]
+    lines = [f"{'what':<16}{'shape':>24}{'type':>10}{'time':>14}{'quartiles':>24}{'rate':>20}\n"]
     for row in measurement.micro:
         shape = "×".join(map(str, row.shape)) + (" B" if len(row.shape) == 1 else "")
         scale, unit = (1e12, "TFLOP/s") if row.kind == "matmul" else (1e9, "GB/s")
         lines.append(
             f"{row.kind:<16}{shape:>24}{row.dtype:>10}{row.time_s * 1e6:>11.2f} us"
-            f"{row.rate / scale:>12.4g} {unit}\n"
+            f"{_quartiles(row):>24}{row.rate / scale:>12.4g} {unit}\n"
         )
     return "".join(lines)

@@ -60,7 +60,7 @@ def torch_dtype(name: str) -> Any:
 
 def measure_in_group(options: MeasureOptions, group: Group) -> Measurement:
     """Run everything that *options* ask for; every rank returns the same tables."""
-    notes: list[str] = []
+    notes = [] if group.device.type == "cuda" else environment.busy()
     nodes, devices = _where(group)
     tables: list[SweepTable] = []
     for name in options.collectives:
@@ -73,7 +73,9 @@ def measure_in_group(options: MeasureOptions, group: Group) -> Measurement:
     if options.matmul or options.copy:
         # One device alone: neighbours would share memory and power with it.
         _barrier(group)
-        rows = micro.run(options, group) if group.rank == 0 else ()
+        if group.rank == 0:
+            rows, remarks = micro.run(options, group)
+            notes += remarks
         _barrier(group)
     return Measurement(
         backend=group.backend,
