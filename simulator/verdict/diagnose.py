@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from simulator.importers import MeasuredTable
 from simulator.results.model import Row
 from simulator.verdict.bands import half_width
-from simulator.verdict.evidence import Curve, best_fit, log_evidence, unexplained
-from simulator.verdict.fault import Context, Words, context_of
+from simulator.verdict.evidence import Curve, Fit, best_fit, log_evidence, unexplained
+from simulator.verdict.fault import Context, Variant, context_of
 from simulator.verdict.hypotheses import HYPOTHESES, Hypothesis
 from simulator.verdict.predict import Clusters, PredictedRow
 from simulator.verdict.setup import SetUp, call_words
@@ -55,6 +55,11 @@ LEAST_FULL, MOST_FULL = 3, 6
 """Faults that are simulated at all sizes: at least, and at most unless they are alike."""
 HOPELESS = 8.0
 """A fault so far below the best in log weight after the first sizes is not looked at again."""
+
+NEAR = 4.0
+"""Places of a fault within this of its best one, in log weight, are looked at again."""
+FIRST_SPREAD = 0.4
+"""At first only the usual strength is simulated, and stands for stronger and weaker ones."""
 
 HEALTHY_PRIOR = 20.0
 """Weight of a healthy machine before the data, relative to a common fault."""
@@ -142,6 +147,8 @@ class _Tried:
     shifts: list[FloatArray]
     log_weight: float
     amplitude: float
+    nodes: frozenset[int]
+    """Places whose evidence is near that of the best."""
 
 
 def most_sizes(n_ranks: int) -> int:
@@ -217,18 +224,48 @@ def diagnose(
     ranks = max(row.predicted.world_size for case in cases for row in case.rows)
     first = [_even(s, FIRST_SIZES_HUGE if ranks >= HUGE_RANKS else FIRST_SIZES) for s in sizes]
     clusters = clusters or Clusters()
-    contexts = [_context(case, clusters) for case in cases]
-    patches = _patches(cases, contexts)
+    faults_of = _variants(cases, [_context(case, clusters) for case in cases])
+    usual = {name: [v for v in found if v.usual] for name, found in faults_of.items()}
     with Faults(cases, workers=workers, clusters=clusters, on_progress=on_progress) as faults:
-        faults.expect(len(patches) + min(MOST_FULL, len(patches)))
-        answers = faults.ask({name: _asked(words, first) for name, words in patches.items()})
-        refused = [(name, found) for name, found in answers.items() if isinstance(found, str)]
-        tried = _weigh(cases, first, answers)
-        again = _promising(tried)
-        fuller = faults.ask({name: _asked(patches[name], sizes) for name in again})
-    refused += [(name, found) for name, found in fuller.items() if isinstance(found, str)]
+        faults.expect(2 * len(usual))
+        answers = _answers(faults, usual, first)
+        tried = _weigh(cases, first, answers, least_spread=FIRST_SPREAD)
+        again = {
+            entry.hypothesis.name: _near(entry, faults_of[entry.hypothesis.name])
+            for entry in _promising(tried)
+        }
+        fuller = _answers(faults, again, sizes)
+    refused = {
+        name: answer
+        for found in (answers, fuller)
+        for name, members in found.items()
+        for _, answer in members
+        if isinstance(answer, str)
+    }
     final = _weigh(cases, sizes, fuller)
-    return _conclude(cases, sizes, final, tried, refused)
+    return _conclude(cases, sizes, final, tried, list(refused.items()))
+
+
+def _answers(
+    faults: Faults, asked: Mapping[str, Sequence[Variant]], sizes: Sequence[Sequence[int]]
+) -> dict[str, list[tuple[Variant, Answer]]]:
+    """Return the answer to each variant of each fault; patches that faults share run once."""
+    patches: dict[str, tuple[Asked, ...]] = {}
+
+    def key_of(name: str, variant: Variant) -> str:
+        return repr((HYPOTHESES[name].seen, variant.words))
+
+    for name, variants in asked.items():
+        for variant in variants:
+            patches[key_of(name, variant)] = tuple(
+                Asked(words=patch, sizes_bytes=tuple(entry), kept=not HYPOTHESES[name].seen)
+                for patch, entry in zip(variant.words, sizes, strict=True)
+            )
+    found = faults.ask(patches)
+    return {
+        name: [(variant, found[key_of(name, variant)]) for variant in variants]
+        for name, variants in asked.items()
+    }
 
 
 def _context(case: Case, clusters: Clusters) -> Context | None:
@@ -241,18 +278,11 @@ def _context(case: Case, clusters: Clusters) -> Context | None:
     )
 
 
-def _asked(words: Sequence[Words | None], sizes: Sequence[Sequence[int]]) -> tuple[Asked, ...]:
-    return tuple(
-        Asked(words=patch, sizes_bytes=tuple(entry))
-        for patch, entry in zip(words, sizes, strict=True)
-    )
-
-
-def _patches(
+def _variants(
     cases: Sequence[Case], contexts: Sequence[Context | None]
-) -> dict[str, list[Words | None]]:
-    """Return the patches of the faults that can be on a set-up, by name and table."""
-    found: dict[str, list[Words | None]] = {}
+) -> dict[str, list[Variant]]:
+    """Return places and strengths of the faults that can be on a set-up, by name."""
+    found: dict[str, list[Variant]] = {}
     transports = [text for case in cases for text in case.set_up.transports]
     excluded = frozenset[str]().union(*(case.set_up.excluded for case in cases))
     for name, entry in HYPOTHESES.items():
@@ -260,41 +290,61 @@ def _patches(
             continue
         if entry.denied and any(re.search(entry.denied, text) for text in transports):
             continue
-        words = [None if context is None else entry.words(context) for context in contexts]
-        if any(patch is not None for patch in words):
-            found[name] = words
+        variants = entry.variants(contexts)
+        if variants:
+            found[name] = variants
     return found
 
 
 def _weigh(
-    cases: Sequence[Case], sizes: Sequence[Sequence[int]], answers: Mapping[str, Answer]
+    cases: Sequence[Case],
+    sizes: Sequence[Sequence[int]],
+    answers: Mapping[str, Sequence[tuple[Variant, Answer]]],
+    *,
+    least_spread: float = 0.0,
 ) -> list[_Tried]:
-    """Return hypotheses with their log weight over that of health, likeliest first."""
+    """Return hypotheses with their log weight over that of health, likeliest first.
+
+    The evidence of a fault is the mean over its places and strengths.
+    """
     curves = [case.curve(entry) for case, entry in zip(cases, sizes, strict=True)]
     base = _healthy(curves)
     evidence = tuple(dict.fromkeys(text for case in cases for text in case.set_up.evidence))
     spoken = any(case.set_up.transports for case in cases)
     found: list[_Tried] = []
-    for name, answer in answers.items():
-        if isinstance(answer, str):
-            continue
+    for name, members in answers.items():
         entry = HYPOTHESES[name]
-        shifts = [
-            np.array([math.log(times[s] / case.healthy[s].time_s) for s in part])
-            for case, part, times in zip(cases, sizes, answer, strict=True)
-        ]
-        fit = best_fit(curves, shifts, entry.spread)
+        spread = max(entry.spread, least_spread) if entry.shares else entry.spread
+        fits: list[tuple[Variant, list[FloatArray], Fit]] = []
+        for variant, answer in members:
+            if not isinstance(answer, str):
+                shifts = [
+                    np.array([math.log(times[s] / case.healthy[s].time_s) for s in part])
+                    for case, part, times in zip(cases, sizes, answer, strict=True)
+                ]
+                fits.append((variant, shifts, best_fit(curves, shifts, spread)))
+        if not fits:
+            continue
+        logs = [math.log(variant.weight) + fit.log_evidence for variant, _, fit in fits]
+        _, shifts, fit = fits[int(np.argmax(logs))]
         said = tuple(text for text in evidence if entry.sign and re.search(entry.sign, text))
         said += tuple(
             dict.fromkeys(case.set_up.named[name] for case in cases if name in case.set_up.named)
         )
-        weight = math.log(entry.prior) + fit.log_evidence
+        weight = math.log(entry.prior) + float(np.logaddexp.reduce(logs))
         if said:
             weight += SAID
         elif spoken and entry.spoken:
             weight += SILENT
-        found.append(_Tried(entry, said, shifts, weight - base, fit.amplitude))
+        near = [log > max(logs) - NEAR for log in logs]
+        nodes = frozenset(fit[0].node for fit, kept in zip(fits, near, strict=True) if kept)
+        found.append(_Tried(entry, said, shifts, weight - base, fit.amplitude, nodes))
     return sorted(found, key=lambda entry: -entry.log_weight)
+
+
+def _near(entry: _Tried, variants: Sequence[Variant]) -> list[Variant]:
+    """Return the variants at places that may be the fault's."""
+    return [variant for variant in variants if variant.node in entry.nodes]
 
 
 def _healthy(curves: Sequence[Curve]) -> float:
@@ -303,8 +353,8 @@ def _healthy(curves: Sequence[Curve]) -> float:
     )
 
 
-def _promising(tried: Sequence[_Tried]) -> list[str]:
-    """Return the names that are worth all sizes: near the best one, or alike one that is."""
+def _promising(tried: Sequence[_Tried]) -> list[_Tried]:
+    """Return what is worth all sizes: near the best one, or alike one that is."""
     if not tried:
         return []
     best = tried[0].log_weight
@@ -317,7 +367,7 @@ def _promising(tried: Sequence[_Tried]) -> list[str]:
             or (len(kept) < MOST_FULL and entry.log_weight > best - HOPELESS)
         ):
             kept.append(entry)
-    return [entry.hypothesis.name for entry in kept]
+    return kept
 
 
 def _conclude(

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from simulator.fabric.model import NodeTemplate
 from simulator.results.model import Row
 from simulator.scenario.nodes import gpu_count, node_template
 from simulator.scenario.resolved import Resolved
 
-__all__ = ["HYPOTHESES", "Context", "Hypothesis", "Words", "context_of", "hypothesis", "slowed"]
+__all__ = [
+    "HYPOTHESES",
+    "Context",
+    "Hypothesis",
+    "Patch",
+    "Variant",
+    "Words",
+    "context_of",
+    "hypothesis",
+    "slowed",
+]
 
 Words = Mapping[str, str]
+Patch = Callable[..., Words | None]
+"""Takes a `Context`, with ``node`` where it is placed and ``share`` where it has strengths."""
 
 _NIC_WORDS = {
     "infiniband": "ib",
@@ -101,8 +114,52 @@ class Hypothesis:
     """Pattern of a transport in NCCL's messages that rules it out; empty: none."""
     spoken: bool
     """The library's messages would name it, so their silence speaks against it."""
-    words: Callable[[Context], Words | None]
+    words: Patch
     """The patch; None where the fault cannot be on this set-up."""
+    placed: bool = False
+    """It is in one node, and *words* takes which."""
+    shares: tuple[float, ...] = ()
+    """What may be left of the bandwidth, the usual first; *words* takes it.  Empty: one patch."""
+
+    def variants(self, contexts: Sequence[Context | None]) -> list[Variant]:
+        """Return the patches by place and strength, each for all tables of a machine.
+
+        Empty where the fault cannot be on it.  Nodes at the ends of chains and at the roots of
+        trees send through the network what others send twice, so a fault in one of them bends the
+        curve in another way; which NIC or GPU of a node it is makes no difference.
+        """
+        most = max((entry.nodes for entry in contexts if entry is not None), default=0)
+        nodes = (0, 1) if self.placed and most > 2 else (0,)
+        found: list[Variant] = []
+        for node in nodes:
+            # Two ends, and all others between.
+            weight = 1.0 if len(nodes) == 1 else (2 / most, 1 - 2 / most)[node]
+            for number, share in enumerate(self.shares or (1.0,)):
+                further: dict[str, Any] = {"share": share} if self.shares else {}
+                words = tuple(
+                    None if entry is None else self.words(entry, **self._at(node, entry), **further)
+                    for entry in contexts
+                )
+                if any(patch is not None for patch in words):
+                    even = weight / max(1, len(self.shares))
+                    found.append(Variant(words=words, node=node, weight=even, usual=number == 0))
+        return found
+
+    def _at(self, node: int, context: Context) -> dict[str, int]:
+        return {"node": min(node, context.nodes - 1)} if self.placed else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A fault at one place and of one strength."""
+
+    words: tuple[Words | None, ...]
+    """Its patch of each table of a machine; None for a table that it cannot touch."""
+    node: int
+    weight: float
+    """Its share of the fault's prior."""
+    usual: bool
+    """Of the usual strength."""
 
 
 HYPOTHESES: dict[str, Hypothesis] = {}
@@ -120,10 +177,12 @@ def hypothesis(
     sign: str = "",
     denied: str = "",
     spoken: bool = False,
-) -> Callable[[Callable[[Context], Words | None]], Callable[[Context], Words | None]]:
+    placed: bool = False,
+    shares: tuple[float, ...] = (),
+) -> Callable[[Patch], Patch]:
     """Register the decorated patch under a name; the fields are those of `Hypothesis`."""
 
-    def register(words: Callable[[Context], Words | None]) -> Callable[[Context], Words | None]:
+    def register(words: Patch) -> Patch:
         if name in HYPOTHESES:
             raise ValueError(f"two hypotheses are called {name!r}")
         HYPOTHESES[name] = Hypothesis(
@@ -138,6 +197,8 @@ def hypothesis(
             denied=denied,
             spoken=spoken,
             words=words,
+            placed=placed,
+            shares=shares,
         )
         return words
 

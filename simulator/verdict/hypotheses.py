@@ -31,7 +31,9 @@ SOCKET_LATENCY = "20 us"
 """One way through the kernel's TCP stack, against 1 to 2 µs of verbs; the order of magnitude of
 ``ping`` on such networks."""
 FEW_CHANNELS = 2
-COLLIDING_FLOWS = 3
+HALF, THIRD, MOST = 0.5, 1 / 3, 0.75
+"""What may be left of a link's bandwidth: PCIe and ports fall back by halves, three flows share an
+uplink, errors and neighbours take any part."""
 SLOW_LAUNCH = 3.0
 """Factor on the launch time of a process that is held up."""
 SLOW_MEMORY = 0.25
@@ -112,18 +114,33 @@ def _half_nics(context: Context) -> Words | None:
 
 
 @hypothesis(
+    "slow_ports",
+    cause="every network port runs at half speed",
+    look="ibstat Rate or ethtool Speed of every port; cables, transceivers and switch ports of "
+    "half the speed",
+    tell="ibstat: Rate of every port is half of the preset's",
+    seen=True,
+    prior=1,
+    spread=0.2,
+)
+def _slow_ports(context: Context) -> Words | None:
+    if not context.networked:
+        return None
+    return {"node.nic_rate": exact_rate(context.template.nic_rate_Bps * HALF)}
+
+
+@hypothesis(
     "nic_shared",
-    cause="every NIC has half its rate: shared with other traffic, or ports at half speed",
-    look="other jobs or storage on these ports? ibstat Rate; link width and speed",
+    cause="every NIC has half its rate, more or less: shared with other traffic, or a busy network",
+    look="other jobs or storage on these ports? link width and speed; counters of the switches",
     tell="ib_write_bw on every port at once between idle nodes: all ports are slow alike",
     seen=False,
     prior=1.5,
-    spread=0.4,
+    spread=0.25,
+    shares=(HALF, THIRD, MOST),
 )
-def _nic_shared(context: Context) -> Words | None:
-    if not context.networked:
-        return None
-    return {"node.nic_rate": exact_rate(context.template.nic_rate_Bps / 2)}
+def _nic_shared(context: Context, share: float = HALF) -> Words | None:
+    return slowed(["node*.nic*<->*"], share) if context.networked else None
 
 
 @hypothesis(
@@ -206,11 +223,13 @@ def _sockets(context: Context, count: int) -> Words | None:
     tell="ib_write_bw port by port: one port is slow, though nothing else runs",
     seen=False,
     prior=1.5,
-    spread=0.4,
+    spread=0.25,
     sign=r"QPS_PER_CONNECTION=1\b",
+    placed=True,
+    shares=(HALF, THIRD, MOST),
 )
-def _slow_nic(context: Context) -> Words | None:
-    return slowed(["node0.nic0<->*"], 0.5) if context.networked else None
+def _slow_nic(context: Context, node: int = 0, share: float = HALF) -> Words | None:
+    return slowed([f"node{node}.nic0<->*"], share) if context.networked else None
 
 
 @hypothesis(
@@ -222,13 +241,15 @@ def _slow_nic(context: Context) -> Words | None:
     "NCCL_IB_QPS_PER_CONNECTION=4 changes the number",
     seen=False,
     prior=1,
-    spread=0.4,
+    spread=0.25,
     sign=r"QPS_PER_CONNECTION=1\b",
+    placed=True,
+    shares=(HALF, THIRD),
 )
-def _ecmp_collision(context: Context) -> Words | None:
+def _ecmp_collision(context: Context, node: int = 0, share: float = HALF) -> Words | None:
     if not context.networked or context.nodes < 3:
         return None
-    return slowed(["node0.nic0<->*"], 1.0 / COLLIDING_FLOWS)
+    return slowed([f"node{node}.nic0<->*"], share)
 
 
 # -- inside the node ----------------------------------------------------------------------------
@@ -282,10 +303,11 @@ def _slow_host_memory(context: Context) -> Words | None:
     "under load",
     seen=False,
     prior=2,
-    spread=0.5,
+    spread=0.25,
+    shares=(HALF, HALF**2),
 )
-def _pcie_half_width(context: Context) -> Words | None:
-    return slowed(context.pcie("gpu"), 0.5) if _pcie_matters(context) else None
+def _pcie_half_width(context: Context, share: float = HALF) -> Words | None:
+    return slowed(context.pcie("gpu"), share) if _pcie_matters(context) else None
 
 
 @hypothesis(
@@ -313,10 +335,12 @@ def _pcie_matters(context: Context) -> bool:
     tell="nvbandwidth -t device_to_device_memcpy_read_ce: one row and column of the matrix is low",
     seen=False,
     prior=1,
-    spread=0.5,
+    spread=0.3,
+    placed=True,
+    shares=(HALF, THIRD, MOST),
 )
-def _slow_gpu(context: Context) -> Words | None:
-    return slowed(["node0.gpu0<->*"], 0.5) if context.gpus_per_node > 1 else None
+def _slow_gpu(context: Context, node: int = 0, share: float = HALF) -> Words | None:
+    return slowed([f"node{node}.gpu0<->*"], share) if context.gpus_per_node > 1 else None
 
 
 # -- time before the data -----------------------------------------------------------------------

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from simulator.base.errors import CollsimError, RoutingError
 from simulator.verdict.fault import Words
-from simulator.verdict.hypotheses import HYPOTHESES
 from simulator.verdict.predict import Clusters, predict_sizes
 
 if TYPE_CHECKING:
@@ -36,10 +35,12 @@ class Asked:
 
     words: Words | None
     sizes_bytes: tuple[int, ...]
+    kept: bool
+    """The healthy choice of algorithm is kept: the library does not know of the fault."""
 
 
 class Faults:
-    """Simulates hypotheses on tables; a context manager, since it may hold processes."""
+    """Simulates faults on tables; a context manager, since it may hold processes."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Faults:
         self._total = total
 
     def ask(self, asked: Mapping[str, tuple[Asked, ...]]) -> dict[str, Answer]:
-        """Return the answer of every hypothesis, in the order asked."""
+        """Return the answer of every patch by its name, in the order asked."""
         found: dict[str, Answer] = {}
         for name, answer in self._answers(asked):
             found[name] = answer
@@ -87,14 +88,14 @@ class Faults:
         while self._pool is None and waiting:
             name, parts = next(iter(waiting.items()))
             start = time.perf_counter()
-            yield name, _answer(name, parts, self._cases, self._clusters)
+            yield name, _answer(parts, self._cases, self._clusters)
             del waiting[name]
             left_s = (time.perf_counter() - start) * len(waiting)
             if self._workers > 1 and len(waiting) > 1 and left_s > POOL_S:
                 self._pool = self._processes()
         if self._pool is not None:
             futures = {
-                name: self._pool.submit(_answer_there, name, parts, self._cases)
+                name: self._pool.submit(_answer_there, parts, self._cases)
                 for name, parts in waiting.items()
             }
             for name, future in futures.items():
@@ -119,30 +120,26 @@ def _usable_cores() -> set[int]:
     return set(range(os.cpu_count() or 1))
 
 
-def _answer_there(name: str, asked: tuple[Asked, ...], cases: tuple[Case, ...]) -> Answer:
+def _answer_there(asked: tuple[Asked, ...], cases: tuple[Case, ...]) -> Answer:
     """Return `_answer` in a process of the pool, which keeps its clusters from call to call."""
     if not _inherited:
         _inherited.append(Clusters())
-    return _answer(name, asked, cases, _inherited[-1])
+    return _answer(asked, cases, _inherited[-1])
 
 
-def _answer(
-    name: str, asked: tuple[Asked, ...], cases: tuple[Case, ...], clusters: Clusters
-) -> Answer:
+def _answer(asked: tuple[Asked, ...], cases: tuple[Case, ...], clusters: Clusters) -> Answer:
     """Return the times of a fault on every table, or why it cannot be simulated."""
     try:
-        return tuple(
-            _times(name, case, part, clusters) for case, part in zip(cases, asked, strict=True)
-        )
+        return tuple(_times(case, part, clusters) for case, part in zip(cases, asked, strict=True))
     except CollsimError as error:
         return str(error.problems[0].message)
 
 
-def _times(name: str, case: Case, asked: Asked, clusters: Clusters) -> Mapping[int, float]:
+def _times(case: Case, asked: Asked, clusters: Clusters) -> Mapping[int, float]:
     healthy = case.healthy
     if asked.words is None:
         return {size: healthy[size].time_s for size in asked.sizes_bytes}
-    choices = None if HYPOTHESES[name].seen else healthy
+    choices = healthy if asked.kept else None
     words, sizes = asked.words, asked.sizes_bytes
     try:
         found = predict_sizes(
