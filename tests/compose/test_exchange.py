@@ -78,3 +78,27 @@ def test_a_root_pays_for_its_receives_what_it_pays_for_its_sends() -> None:
     few_s, many_s = time_s("gather", 4), time_s("gather", 16)
     assert many_s > 2.5 * few_s
     assert many_s == pytest.approx(time_s("scatter", 16), rel=0.25)
+
+
+def test_few_peers_leave_the_ports_of_a_root_unfilled() -> None:
+    # NCCL gives each pair two channels here; with four, two nodes are as fast as four.
+    def time_s(nodes: int, **more: str) -> float:
+        where = {"node": "dgx-h100", "nodes": str(nodes), **more}
+        call = {"collective.op": "scatter", "collective.size": "1G"}
+        return run_resolved(from_words({**where, **call}).variants[0]).rows[0].time_s
+
+    wide = {"env.NCCL_NCHANNELS_PER_NET_PEER": '"4"'}
+    assert time_s(2) > 1.05 * time_s(4)
+    assert time_s(2, **wide) < 1.01 * time_s(4, **wide)
+
+
+def test_rings_over_nodes_spare_the_nvlinks_what_the_nics_carry() -> None:
+    # One node: 7/8 S into each GPU by NVLink.  Two: 14 of a ring's 16 hops are NVLink, each of
+    # 15/16 S.
+    def share(nodes: int) -> float:
+        where = {"node": "dgx-h100", "nodes": str(nodes), "collective.size": "128M"}
+        result = run_resolved(from_words({**where, "collective.op": "all_gather"}).variants[0])
+        nvlinks = [link.wire_bytes for link in result.links if link.kind == "nvlink"]
+        return sum(nvlinks) / nodes
+
+    assert share(2) / share(1) == pytest.approx((14 / 16 * 15 / 16) / (7 / 8), rel=1e-3)
