@@ -112,7 +112,7 @@ def read_tables(
         log = read(sys.stdin.buffer.read() if file == "-" else file)
         warnings += log.warnings
         for table in log.tables:
-            if table.collective == "unknown" and name is not None:
+            if name is not None and (table.collective == "unknown" or name in table.alike):
                 tables.append((file, replace(table, collective=name)))
             else:
                 tables.append((file, table))

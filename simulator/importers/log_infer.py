@@ -24,6 +24,7 @@ from simulator.importers.measured import Device, RunParameters, implied_ranks
 __all__ = [
     "PARTS",
     "Block",
+    "alike",
     "collective_of",
     "factor_ranks",
     "factor_span",
@@ -35,6 +36,7 @@ __all__ = [
 PARTS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "all_to_allv")
 """Collectives whose size is the total over ranks."""
 _MAX_RANKS = 1_000_000
+_ROOTLESS = ("gather", "scatter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,14 @@ def _candidates(rows: Sequence[RawRow], factor: tuple[float, float] | None) -> t
         return ("gather", "scatter", "broadcast", "reduce")
     if row.redop is not None:
         return ("reduce_scatter",)
-    # Tables without a root column have gather and scatter like this, too.
-    return ("all_gather", "all_to_all", "all_to_allv", "hypercube", "gather", "scatter")
+    return ("all_gather", "all_to_all", "all_to_allv", "hypercube")
+
+
+def alike(rows: Sequence[RawRow], collective: str) -> tuple[str, ...]:
+    """Return other collectives that the columns of a table fit as well."""
+    found = _candidates(rows, factor_span(rows))
+    found += _ROOTLESS if "all_gather" in found else ()
+    return tuple(name for name in found if name != collective)
 
 
 def collective_of(block: Block, rows: Sequence[RawRow], problems: list[Problem]) -> tuple[str, str]:
@@ -101,6 +109,8 @@ def collective_of(block: Block, rows: Sequence[RawRow], problems: list[Problem])
                 break
     # On one rank the parts are the whole: a name of any origin is believed.
     ambiguous = _scale(rows) == 1.0 and named in PARTS and _known_ranks(block) == 1
+    # Tables without a root column have gather and scatter like all_gather.
+    ambiguous |= named in _ROOTLESS and "all_gather" in candidates
     if named and (not candidates or named in candidates or told == "banner" or ambiguous):
         if candidates and named not in candidates and not ambiguous:
             problems.append(

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 
 from simulator.base.errors import Problem
 from simulator.importers.log_checks import check_average, check_bandwidths, check_rows
-from simulator.importers.log_infer import Block, collective_of, nodes_of, problem, ranks_of
+from simulator.importers.log_infer import (
+    Block,
+    alike,
+    collective_of,
+    nodes_of,
+    problem,
+    ranks_of,
+)
 from simulator.importers.log_rows import RawHalf, RawRow
 from simulator.importers.measured import MeasuredRow, MeasuredTable, Timing, bus_factor
 
@@ -58,6 +65,7 @@ def _table(block: Block, rows: tuple[RawRow, ...], problems: list[Problem]) -> M
         source=block.source,
         collective=collective,
         collective_from=collective_from,
+        alike=alike(rows, collective) if collective_from == "columns" else (),
         dtype=rows[0].dtype,
         redop=rows[0].redop,
         root=rows[0].root,

@@ -149,6 +149,8 @@ class MeasuredTable:
     """As spelled in collsim; ``unknown`` when nothing tells."""
     collective_from: str
     """What told: ``banner``, ``command line``, ``columns``, ``file name`` or empty."""
+    alike: tuple[str, ...] = ()
+    """Other collectives that fit as well, where only the columns told."""
     dtype: str
     """As printed: ``float``, ``half``, ``bfloat16`` …"""
     redop: str | None

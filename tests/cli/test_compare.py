@@ -364,3 +364,13 @@ def test_a_table_that_collsim_does_not_know_is_left_out(
     code, _, err = collsim(capsys, monkeypatch, *words)
     assert code == 2
     assert f"{log}:2: unknown collective 'hypercube'" in err
+
+
+def test_a_collective_that_fits_as_well_can_be_given(capsys, monkeypatch) -> None:
+    log = str(DATA / "derived_two_tests_concatenated.log")
+    code, out, _ = collsim(capsys, monkeypatch, "compare", log, "-q", "--collective", "alltoall")
+    assert code == 0
+    # The first table's columns are those of all_reduce alone.
+    assert "all_reduce on 8 GPUs" in out
+    assert "all_to_all on 8 GPUs" in out
+    assert "all_gather" not in out
