@@ -159,6 +159,8 @@ class MeasuredTable:
     n_ranks: int | None
     n_ranks_from: str
     """What told: ``device lines``, ``NCCL INFO``, ``command line``, ``columns``, ``busbw``."""
+    implied_ranks: tuple[int, int] | None = None
+    """Least and greatest count that busbw / algbw allows, where nothing tells it."""
     n_nodes: int | None
     """A guess from hosts and device numbers."""
     hosts: tuple[str, ...]

@@ -176,7 +176,7 @@ def fitted(set_up: SetUp, table: MeasuredTable) -> SetUp:
     resolved = set_up.resolve(probe)
     set_up = _doubted(set_up, table, resolved)
     if n_ranks is None:
-        return set_up
+        return _checked(set_up, table, gpu_total(resolved))
     if resolved.node is None:
         return _checked(set_up, table, gpu_total(resolved))
     said = {*set_up.words}
@@ -227,13 +227,16 @@ def gpu_total(resolved: Resolved) -> int | None:
 
 
 def _checked(set_up: SetUp, table: MeasuredTable, n_gpus: int | None) -> SetUp:
-    if n_gpus is not None and n_gpus != table.n_ranks:
+    least, most = table.implied_ranks or (table.n_ranks, table.n_ranks)
+    if n_gpus is not None and least is not None and not least <= n_gpus <= (most or least):
+        several = f"{least}" if least == most else f"{least} to {most}"
+        told = table.n_ranks_from or "busbw / algbw"
         raise ScenarioError(
             Problem(
                 file=table.source,
                 line=table.rows[0].line,
-                message=f"the log has {table.n_ranks} ranks ({table.n_ranks_from}), the set-up "
-                f"{set_up.title} has {n_gpus} GPUs",
+                message=f"the log has {several} ranks ({told}), the set-up {set_up.title} has "
+                f"{n_gpus} GPUs",
                 allowed="--nodes and --gpus-per-node whose product is the number of ranks",
             )
         )

@@ -374,3 +374,16 @@ def test_a_collective_that_fits_as_well_can_be_given(capsys, monkeypatch) -> Non
     assert "all_reduce on 8 GPUs" in out
     assert "all_to_all on 8 GPUs" in out
     assert "all_gather" not in out
+
+
+@pytest.mark.parametrize("command", ["compare", "check"])
+def test_ranks_that_the_bandwidths_rule_out_are_refused(capsys, monkeypatch, command: str) -> None:
+    # No header, and busbw / algbw allows 40 to 48 ranks.
+    log = str(DATA / "odd_mpirun_timestamp_output.log")
+    code, _, err = collsim(capsys, monkeypatch, command, log, "--node", "hgx-h100", "-q")
+    assert code == 2
+    assert "the log has 40 to 48 ranks (busbw / algbw)" in err
+    words = (command, log, "--node", "hgx-h100", "--nodes", "6", "-q")
+    code, out, _ = collsim(capsys, monkeypatch, *words)
+    assert code != 2
+    assert "on 48 GPUs" in out
