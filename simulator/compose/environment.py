@@ -83,6 +83,7 @@ def apply_environment(
         profile = replace(profile, socket_Bps=sockets.rate_Bps, socket_rank_Bps=sockets.rank_Bps)
     profile = slower_threads(state, profile, parsed)
     if library == "rccl":
+        _unchosen(state, parsed)
         profile = narrowed(profile, parsed)
     return Applied(
         routing=state.routing,
@@ -91,6 +92,26 @@ def apply_environment(
         notes=tuple(f"env: {note}" for note in state.notes),
         warnings=tuple(f"env: {warning}" for warning in state.warnings),
     )
+
+
+_NARROWING = (
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_NTHREADS",
+    "NCCL_LL128_NTHREADS",
+)
+"""Variables of the choice that act where the library's own model is not known."""
+
+
+def _unchosen(state: State, parsed: Parsed) -> None:
+    """Warn of variables of a choice that only NCCL's own model makes."""
+    for name, variable in library_variables("rccl").items():
+        told = any(text.startswith(name) for text in state.warnings)
+        acts = variable.effect == "modelled" and variable.acts == "choice"
+        if name in parsed.values and acts and not told and name not in _NARROWING:
+            state.idle(name, "RCCL's own choice is not modelled")
 
 
 def library_view(routing: RoutingOptions) -> dict[str, str]:

@@ -276,6 +276,12 @@ def test_channels_that_nvswitches_serve_each_move_their_share():
         (TWO_H100, {"NCCL_MAX_NRINGS": 64}, "all_reduce", "NCCL_MAX_NRINGS=64 has no effect"),
         (TWO_H100, {"NCCL_NET": "foo"}, "all_reduce", "only IB and Socket are modelled"),
         (TWO_H100, {"NCCL_NET": "IB"}, "all_reduce", "verbs drive the ports anyway"),
+        (
+            {"node": "mi300x", "costs": "rccl"},
+            {"NCCL_MAX_P2P_NCHANNELS": 2},
+            "all_to_all",
+            "RCCL's own choice is not modelled",
+        ),
     ],
     ids=str,
 )
