@@ -25,7 +25,7 @@ from simulator.cli.measured import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from simulator.verdict.check import Check, Machine
     from simulator.verdict.diagnose import Diagnosis, Explanation
@@ -133,10 +133,13 @@ def _inverses(machine: Machine, name: str, report: Any, count: int) -> list[Inve
     """Return the answer to the inverse question for each table of a machine."""
     from simulator.verdict.check import quickly
     from simulator.verdict.inverse import solve
+    from simulator.verdict.predict import Clusters
 
     found: list[Inverse] = []
+    clusters = Clusters()
     for check in machine.checks:
-        found.append(solve(quickly(check.set_up), check.table, check.rows, name))
+        set_up = quickly(check.set_up)
+        found.append(solve(set_up, check.table, check.rows, name, clusters=clusters))
         if report is not None:
             report(len(found), count)
     return found
@@ -287,8 +290,9 @@ def _inverse_words(found: Inverse) -> str:
     from simulator.base.units import format_rate, format_time
 
     shown = format_time if found.name == "latency" else format_rate
-    best = f"{found.name} {shown(found.value)} (preset {shown(found.preset)}"
-    return best + (")" if found.bounded else ", does not bind)")
+    if found.value == found.preset:
+        return f"{found.name} as preset, {shown(found.preset)}"
+    return f"{found.name} {shown(found.value)} (preset {shown(found.preset)})"
 
 
 def _tell_inverse(found: Inverse) -> None:
@@ -296,15 +300,29 @@ def _tell_inverse(found: Inverse) -> None:
 
     shown = format_time if found.name == "latency" else format_rate
     typer.echo("")
-    typer.echo(
-        f"inverse: {found.name} of {shown(found.value)} explains the numbers best "
-        f"(preset {shown(found.preset)})"
-    )
-    typer.echo(
-        f"  misses them by {_share(found.distance)}, the preset by {_share(found.preset_distance)}"
-    )
-    open_end = "" if found.bounded else "; the numbers do not bound it: it does not bind"
-    typer.echo(f"  range: {shown(found.least)} to {shown(found.most)}{open_end}")
+    if found.value == found.preset:
+        typer.echo(f"inverse: no other {found.name} than the preset's {shown(found.preset)}")
+        typer.echo(f"  explains the numbers better; it misses them by {_share(found.distance)}")
+    else:
+        typer.echo(f"inverse: {found.name} of {shown(found.value)} explains the numbers best")
+        typer.echo(
+            f"  misses them by {_share(found.distance)}, the preset of {shown(found.preset)} by "
+            f"{_share(found.preset_distance)}"
+        )
+    if found.seen:
+        typer.echo("  with the algorithms that the library chooses for ports of that speed")
+    typer.echo(f"  range: {_range(found, shown)}")
+
+
+def _range(found: Inverse, shown: Callable[[float], str]) -> str:
+    """Return in words from where to where the numbers fit."""
+    if found.bounded:
+        return f"{shown(found.least)} to {shown(found.most)}"
+    if not found.bounded_below and not found.bounded_above:
+        return "any: it does not bind"
+    if found.bounded_below:
+        return f"{shown(found.least)} or more, where something else binds"
+    return f"{shown(found.most)} or less"
 
 
 def _write(machines: list[Machine], path: str, solved: list[list[Inverse]]) -> None:

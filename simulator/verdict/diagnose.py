@@ -33,6 +33,7 @@ __all__ = [
     "Diagnosis",
     "Explanation",
     "diagnose",
+    "even",
     "measured_times",
     "most_sizes",
     "thin_sizes",
@@ -178,10 +179,11 @@ def thin_sizes(sizes_bytes: Sequence[int], most: int = MOST_SIZES) -> list[int]:
     small = [size for size in ordered if size < SMALL_BYTES]
     large = [size for size in ordered if size >= SMALL_BYTES]
     n_small = min(len(small), max(SMALL_SHARE, most - len(large))) if large else most
-    return _even(small, n_small) + _even(large, most - n_small)
+    return even(small, n_small) + even(large, most - n_small)
 
 
-def _even(sizes: Sequence[int], count: int) -> list[int]:
+def even(sizes: Sequence[int], count: int) -> list[int]:
+    """Return so many of the sizes, evenly, with both ends."""
     if count <= 0 or not sizes:
         return []
     if len(sizes) <= count:
@@ -222,7 +224,7 @@ def diagnose(
     """
     sizes = [sorted(case.healthy) for case in cases]
     ranks = max(row.predicted.world_size for case in cases for row in case.rows)
-    first = [_even(s, FIRST_SIZES_HUGE if ranks >= HUGE_RANKS else FIRST_SIZES) for s in sizes]
+    first = [even(s, FIRST_SIZES_HUGE if ranks >= HUGE_RANKS else FIRST_SIZES) for s in sizes]
     clusters = clusters or Clusters()
     faults_of = _variants(cases, [_context(case, clusters) for case in cases])
     usual = {name: [v for v in found if v.usual] for name, found in faults_of.items()}

@@ -44,27 +44,43 @@ class Clusters:
         """Return the rows by size that were predicted for a call on a set-up, to be added to."""
         return self._rows.setdefault(key, {})
 
-    def of(self, resolved: Resolved) -> Cluster:
-        """Return the cluster of a scenario."""
-        parts = (
-            resolved.node_groups,
-            resolved.topology,
-            resolved.fabric,
-            resolved.routing,
-            resolved.costs,
-            resolved.env,
-        )
-        key = repr(parts)
+    def of(self, resolved: Resolved, healthy: Resolved | None = None) -> Cluster:
+        """Return the cluster of a scenario.
+
+        Parameters
+        ----------
+        resolved
+            The scenario.
+        healthy
+            What the library takes it for, where it does not know of a fault; None: what it is.
+        """
+        key = _cluster_key(resolved)
+        if healthy is not None and _cluster_key(healthy) != key:
+            key = f"{key} seen as {_cluster_key(healthy)}"
         if key not in self._built:
             try:
                 built = build_cluster(resolved)
             except CollsimError as error:
                 raise resolved.located(error) from error
+            if healthy is not None:
+                built.seen_as(self.of(healthy))
             if len(self._built) >= self.MOST:
                 # The first one stays: it is the healthy machine, on which most faults lie.
                 del self._built[list(self._built)[1]]
             self._built[key] = built
         return self._built[key]
+
+
+def _cluster_key(resolved: Resolved) -> str:
+    parts = (
+        resolved.node_groups,
+        resolved.topology,
+        resolved.fabric,
+        resolved.routing,
+        resolved.costs,
+        resolved.env,
+    )
+    return repr(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,23 +234,23 @@ def predict_sizes(
         known = clusters.rows((set_up.key(laid, but="collective.sizes"), choice))
         missing = [size for size in members if size not in known]
         if missing:
-            for row in _run(set_up, laid, missing, choice, clusters, on_progress):
+            healthy = set_up.resolve(call_words(table, sizes_bytes)) if choice and words else None
+            for row in _run(set_up.resolve(laid), healthy, missing, choice, clusters, on_progress):
                 known[row.size_bytes] = row
         found |= {size: known[size] for size in members}
     return found
 
 
 def _run(
-    set_up: SetUp,
-    words: Mapping[str, str],
+    resolved: Resolved,
+    healthy: Resolved | None,
     sizes_bytes: Sequence[int],
     choice: _Choice | None,
     clusters: Clusters,
     on_progress: OnProgress | None,
 ) -> Sequence[Row]:
     """Return the rows of a call at some sizes, done as the library or *choice* says."""
-    resolved = set_up.resolve(words)
-    cluster, spec = clusters.of(resolved), resolved.collective
+    cluster, spec = clusters.of(resolved, healthy), resolved.collective
     if spec is None:
         raise CollsimError("the scenario has no collective")
     spec = replace(spec, sizes_bytes=tuple(sizes_bytes))

@@ -33,10 +33,10 @@ def collsim(capsys, monkeypatch):
 def two_nodes(collsim, tmp_path: Path):
     """Return a function that writes the log of two nodes."""
 
-    def write(name: str, *words: str, op: str = "all_reduce") -> Path:
+    def write(name: str, *words: str, op: str = "all_reduce", node: str = "dgx-h100") -> Path:
         log = tmp_path / name
         sizes = ("-b", "1M", "-e", "4G", "-f", "16", "-q")
-        log.write_text(collsim("bench", op, "--node", "dgx-h100", "-N", "2", *sizes, *words)[1])
+        log.write_text(collsim("bench", op, "--node", node, "-N", "2", *sizes, *words)[1])
         return log
 
     return write
@@ -88,16 +88,20 @@ def test_two_nodes_with_half_of_their_nics_are_flagged_with_causes(
 
 
 def test_the_inverse_is_in_json_and_in_brief(collsim, two_nodes) -> None:
-    log = two_nodes("half.log", "--set", "node.nic_rate=200 Gbit/s")
-    words = ("check", log, "--node", "dgx-h100", "--nodes", "2", "-q", "--inverse", "nic")
+    node = "dgx-a100-80gb"
+    log = two_nodes("half.log", "--set", "node.nic_rate=100 Gbit/s", node=node)
+    words = ("check", log, "--node", node, "--nodes", "2", "-q", "--inverse", "nic")
     _, out, _ = collsim(*words, "--json", "-")
     found = json.loads(out)["machines"][0]["tables"][0]["inverse"]
     assert found["name"] == "nic"
-    assert found["preset"] == 50e9
-    assert found["value"] == pytest.approx(25e9, rel=0.1)
+    assert found["preset"] == 25e9
+    assert found["value"] == pytest.approx(12.5e9, rel=0.1)
     _, out, _ = collsim(*words, "--brief")
     assert out.count("\n") == 1
-    assert "; inverse nic 2" in out
+    assert "; inverse nic 12" in out
+    _, out, _ = collsim(*words)
+    assert "inverse: nic of 12" in out
+    assert "with the algorithms that the library chooses for ports of that speed" in out
 
 
 def test_a_link_that_works_half_the_time_does_not_bind(collsim, two_nodes) -> None:

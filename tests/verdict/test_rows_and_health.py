@@ -14,7 +14,7 @@ from simulator.importers.nccl_tests import read
 from simulator.verdict.bands import expected_s, half_width
 from simulator.verdict.health import Finding, Health, fall_of, judge, limits, row_word, together
 from simulator.verdict.inverse import solve
-from simulator.verdict.predict import predict_rows
+from simulator.verdict.predict import predict_rows, predict_sizes
 from simulator.verdict.setup import SetUp, fitted
 from simulator.verdict.statistics import errors_by_range, errors_of
 
@@ -223,6 +223,35 @@ def test_the_inverse_says_when_a_class_does_not_bind() -> None:
     set_up, _ = context(WORDS)
     table = table_of(healthy_text(WORDS))
     rows = predict_rows(set_up, table)
-    assert solve(set_up, table, rows, "nvlink").most > 300e9
+    found = solve(set_up, table, rows, "nvlink")
+    assert found.most > 300e9
+    assert not found.bounded_above
+    # A machine as predicted needs no other links than the preset's, though faster ones fit too.
+    assert found.value == found.preset == 300e9
     with pytest.raises(CollsimError, match="nvlnik"):
         solve(set_up, table, rows, "nvlnik")
+
+
+def test_the_inverse_finds_ports_whose_speed_the_library_saw() -> None:
+    # Ports at half speed: the library takes trees where it would have taken rings.
+    set_up, _ = context(WORDS)
+    base = table_of(healthy_text(WORDS))
+    slow = set_up.with_words({"node.nic_rate": "100 Gbit/s"})
+    healthy, seen = (predict_sizes(s, base, SIZES) for s in (set_up, slow))
+    assert {row.algorithm for row in seen.values()} != {row.algorithm for row in healthy.values()}
+    rows = [
+        replace(row, measured_s=seen[row.size_bytes].time_s) for row in predict_rows(set_up, base)
+    ]
+    found = solve(set_up, base, rows, "nic")
+    assert found.seen
+    assert found.value == pytest.approx(12.5e9, rel=0.05)
+    assert found.bounded
+
+
+def test_the_inverse_keeps_the_preset_where_the_numbers_are_a_little_better() -> None:
+    # 3 % faster than predicted: no NIC of half as much again explains that.
+    set_up, _ = context(WORDS)
+    table = table_of(healthy_text(WORDS, factor=0.97))
+    found = solve(set_up, table, predict_rows(set_up, table), "nic")
+    assert found.value == found.preset == 25e9
+    assert found.least < 25e9
