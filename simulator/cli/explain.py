@@ -83,6 +83,7 @@ def command(
             warn(text)
         for text in cluster.notes:
             typer.echo(text)
+        told = {*cluster.warnings, *cluster.notes}
         spec = variant.collective
         assert spec is not None
         group = np.arange(cluster.n_gpus) if spec.ranks is None else np.asarray(spec.ranks)
@@ -110,5 +111,9 @@ def command(
                 typer.echo("")
                 for line in step_table(cluster.schedule(call, group, single)):
                     typer.echo(line)
-        for text in cluster.outside:
-            warn(text)
+        for text in (*cluster.warnings, *cluster.outside):
+            if text not in told:
+                warn(text)
+        for text in cluster.notes:
+            if text not in told:
+                typer.echo(text)

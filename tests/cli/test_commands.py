@@ -482,3 +482,9 @@ def test_options_of_several_commands_are_one_declaration():
                 seen.add(flag(kind, name))
     assert seen == set(by_flag)
     assert len(seen) == len(options.__all__)
+
+
+def test_explain_tells_what_it_learns_of_the_choice(collsim):
+    done = collsim("explain", "all_reduce", "-N", "2", "--env", "NCCL_COLLNET_ENABLE=1")
+    assert "Algorithm: nvls_sharp" in done.out
+    assert done.out.count("CollNet (SHARP) is not fitted") == 1
