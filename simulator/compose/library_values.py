@@ -5,9 +5,9 @@ from __future__ import annotations
 from simulator.base.errors import Problem, ScenarioError
 from simulator.costs.nccl.version import NcclVersion, nearest_supported
 from simulator.costs.profile import load_profile
-from simulator.costs.variables import parse_variables
+from simulator.costs.variables import library_variables, parse_variables
 
-__all__ = ["default_version", "is_modelled", "refusal_of"]
+__all__ = ["default_version", "is_default", "is_modelled", "refusal_of"]
 
 
 def is_modelled(version: str) -> bool:
@@ -28,6 +28,20 @@ def is_modelled(version: str) -> bool:
 def default_version() -> str:
     """Return the version that is modelled where none is given."""
     return load_profile("nccl").version
+
+
+def is_default(name: str, value: str) -> bool:
+    """Return True where a variable of NCCL is set to what it is without being set.
+
+    Examples
+    --------
+    >>> is_default("NCCL_P2P_DISABLE", "0"), is_default("NCCL_P2P_DISABLE", "1")
+    (True, False)
+    """
+    variable = library_variables("nccl").get(name)
+    if variable is None or variable.default is None:
+        return False
+    return value.strip() == str(variable.default)
 
 
 def refusal_of(name: str, value: str, version: str | None) -> Problem | None:

@@ -287,7 +287,8 @@ class RowReader:
             self._root = True
             return True
         if total == 2 * per:
-            return False
+            # Whole without a root, or with one and cut before its last column: -1 is no time.
+            return self._root is True or values[0] == "-1"
         # An unfinished row: what the others have, else what the titles say.
         if self._root is not None:
             return self._root
@@ -356,7 +357,7 @@ def _half(tokens: list[str], size: int) -> RawHalf | None:
         return None
     algbw = algbws[0] if algbws else None
     time = times[0]
-    if len(times) > 1 and algbw:
+    if len(times) > 1 and algbw and algbw > 0 and min(times) > 0:
         # 13,552 is thirteen thousand or thirteen: size / time must give the printed algbw.
         time = min(times, key=lambda t: abs(math.log(max(size, 1) / (t * 1e3) / algbw)))
     wrong, max_error = _check(tokens[3]) if len(tokens) > 3 else (None, None)

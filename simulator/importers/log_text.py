@@ -42,7 +42,7 @@ _INFO = re.compile(
     r"(?P<host>[A-Za-z0-9_][\w.-]*):\d+:\d+ (?:\[[\w/]+\]|\(\d+\))? ?NCCL (?P<level>[A-Z]+) "
 )
 _INFO_HEAD = re.compile(
-    r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\s{0,8}\d{1,6}:\s)?\s*([A-Za-z][\w.-]*):\d+:\d+ \[\w+\]$"
+    r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\s{0,8}\d{1,6}:\s)?\s*([A-Za-z0-9][\w.-]*):\d+:\d+ \[\w+\]$"
 )
 _GLUED = re.compile(r"^(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|N/A)(?=[A-Za-z])")
 

@@ -121,14 +121,27 @@ class _Reader:
         if head in self.heads:
             return True
         host = info_host(head)
-        if host is None:
+        # A host that begins with a digit may have a number of a row glued to it: it must be known.
+        if host is None or (host[0].isdigit() and host not in self.hosts):
             return False
+        if self._glued_digits(host):
+            return False
+        if host not in self.hosts and len(self.hosts) < MAX_HOSTS:
+            self.hosts.add(host)
+            self.heads.clear()
         if len(self.heads) >= MAX_HOSTS:
             self.heads.clear()
         self.heads.add(head)
-        if len(self.hosts) < MAX_HOSTS:
-            self.hosts.add(host)
         return True
+
+    def _glued_digits(self, host: str) -> str:
+        """Return the digits of a row that stand before a known host's name; empty for none."""
+        for place, letter in enumerate(host):
+            if not letter.isdigit():
+                return ""
+            if host[place + 1 :] in self.hosts:
+                return host[: place + 1]
+        return ""
 
     def _info(self, number: int, tag: str, info: tuple[str, str, str, str]) -> None:
         before, host, level, message = info
@@ -137,13 +150,12 @@ class _Reader:
             self.failures.append(number)
             self.facts.warning(message)
         self.facts.message(message)
-        known: list[str] = []
-        if host not in self.hosts:
-            known = [name for name in self.hosts if host.endswith(name)]
-        if known:
-            # Glued to the end of what stood there: a number at least, behind words anything.
-            glued = host[: -len(max(known, key=len))]
-            before += glued if before.strip() or glued.isdigit() else ""
+        # Glued to the end of what stood there: a number at least, behind words anything.
+        if before.strip():
+            known = [name for name in self.hosts if host.endswith(name) and host != name]
+            before += host[: -len(max(known, key=len))] if known else ""
+        else:
+            before = self._glued_digits(host)
         if not before.strip():
             if len(self.hosts) < MAX_HOSTS:
                 self.hosts.add(host)

@@ -10,23 +10,28 @@ import re
 from collections.abc import Mapping
 
 from simulator.base.errors import Problem
-from simulator.compose.library_values import default_version, is_modelled, refusal_of
+from simulator.compose.library_values import default_version, is_default, is_modelled, refusal_of
 from simulator.importers import MeasuredTable
 
 __all__ = ["FAULT_VARIABLES", "fault_variables", "modelled_version", "unusable_settings"]
 
 FAULT_VARIABLES = re.compile(
     r"^NCCL_(P2P_DISABLE|P2P_LEVEL|SHM_DISABLE|IB_DISABLE|NET_GDR_LEVEL|NET_GDR_READ|ALGO|PROTO"
-    r"|MAX_NCHANNELS|MAX_CTAS|NET|IB_HCA|CROSS_NIC|PXN_DISABLE|NVLS_ENABLE|NTHREADS|BUFFSIZE"
-    r"|IB_QPS_PER_CONNECTION)$"
+    r"|M(?:IN|AX)_(?:NCHANNELS|CTAS)|NET|IB_HCA|CROSS_NIC|PXN_DISABLE|NVLS_ENABLE|COLLNET_ENABLE"
+    r"|NTHREADS|BUFFSIZE|IB_QPS_PER_CONNECTION|SOCKET_NTHREADS|NSOCKS_PERTHREAD)$"
 )
 """Variables that can be the cause of a slow run."""
 
 
 def fault_variables(table: MeasuredTable) -> Mapping[str, str]:
-    """Return those of a table's variables that can explain a slow run and that NCCL takes."""
+    """Return those of a table's variables that can explain a slow run and that NCCL takes.
+
+    One that is set to its default explains nothing.
+    """
     return {
-        name: value for name, value in _candidates(table).items() if _problem(table, name) is None
+        name: value
+        for name, value in _candidates(table).items()
+        if _problem(table, name) is None and not is_default(name, value)
     }
 
 

@@ -136,7 +136,10 @@ def test_an_average_with_a_decimal_comma_is_no_contradiction(average: str) -> No
 def test_a_row_cut_anywhere_is_told_with_its_line() -> None:
     title = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
     first = "1048576 262144 float sum -1 74.78 14.02 24.54 0 76.17 13.77 24.09 0\n"
-    row = "   67108864      16777216     bfloat16     sum      -1    584.5  114.82  200.93      0"
+    row = (
+        "   67108864      16777216     bfloat16     sum      -1    584.5  114.82  200.93      0"
+        "    585.0  114.71  200.75      0"
+    )
     end = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 24.3150\n"
     for place in range(row.index("67") + 1, len(row)):
         log = read(title + first + row[:place] + "\n" + end)
@@ -144,9 +147,11 @@ def test_a_row_cut_anywhere_is_told_with_its_line() -> None:
         kept = any(found.line == 3 for table in log.tables for found in table.rows)
         assert told or kept, row[:place]
         assert not kept or place >= row.index("200"), row[:place]
+        times = {found.out_of_place.time_s for found in log.tables[-1].rows[-kept:] if kept}
+        assert times <= {584.5e-6}, row[:place]
 
 
-@pytest.mark.parametrize("time", ["0.00", "-3.50", "nan", "inf"])
+@pytest.mark.parametrize("time", ["0.00", "-3.50", "-1,074", "nan", "inf"])
 def test_a_time_that_cannot_be_is_kept_as_a_row_and_never_used(time: str) -> None:
     text = (
         f"1048576 262144 float sum -1 {time} 14.02 24.54 0 76.17 13.77 24.09 0\n"

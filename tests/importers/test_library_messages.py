@@ -85,6 +85,7 @@ def test_assignments_end_where_a_shells_words_end(text: str, expected: dict[str,
         "[2025-03-01 12:00:00] node-a:77:78 [0]",
         "[1,0]<stdout>:node-a:77:78 [0]",
         " 3: node-a:77:78 [0]",
+        "10-4-3-3:77:78 [0]",
         "\x1b[1mnode-a:77:78 [0]",
         "[1,0]<stdout>:[2025-03-01 12:00:00] node-a:77:78 [0]",
     ],
@@ -99,3 +100,26 @@ def test_messages_are_read_behind_any_launchers_head(head: str) -> None:
     assert table.transports == {"NET/IB/GDRDMA": 3}
     assert table.environment == {"NCCL_ALGO": "Ring"}
     assert table.environment_lines == {"NCCL_ALGO": 6}
+
+
+def test_a_variable_at_its_default_is_no_evidence() -> None:
+    text = "NCCL_IB_DISABLE=0 NCCL_P2P_DISABLE=1 NCCL_MIN_NCHANNELS=8 NCCL_SOCKET_NTHREADS=4\n"
+    set_up = with_observed(SetUp(words={"node": "hgx-h100"}), read(text + ROWS).tables[0])
+    assert "env.NCCL_IB_DISABLE" not in set_up.observed
+    assert not [text for text in set_up.evidence if "IB_DISABLE" in text]
+    said = {"NCCL_P2P_DISABLE": '"1"', "NCCL_MIN_NCHANNELS": '"8"', "NCCL_SOCKET_NTHREADS": '"4"'}
+    assert {f"env.{name}": value for name, value in said.items()} == set_up.observed
+
+
+@pytest.mark.parametrize("host", ["node-a", "10-4-3-3"])
+def test_a_number_glued_to_a_host_belongs_to_its_row(host: str) -> None:
+    info = f"{host}:77:78 [0] NCCL INFO Launch mode Parallel\n"
+    row = "1048576 262144 float sum -1 74.78 14.02 24.54 0 76.17 13.77 24.09 "
+    for text in (
+        f"{info}{row}\n0{info}",
+        f"{info}{row}0{info}",
+        f"{info}{row[:40]}7{info}{row[41:]}0",
+    ):
+        (found,) = read(text + "\n").tables[0].rows
+        assert found.in_place is not None
+        assert found.in_place.wrong == 0
