@@ -52,7 +52,7 @@ SMALL_SHARE = 3
 SMALL_BYTES = 64 << 10
 FIRST_SIZES, FIRST_SIZES_HUGE = 4, 2
 """Sizes at which every fault is simulated."""
-LEAST_FULL, MOST_FULL = 3, 6
+LEAST_FULL, MOST_FULL = 3, 8
 """Faults that are simulated at all sizes: at least, and at most unless they are alike."""
 HOPELESS = 8.0
 """A fault so far below the best in log weight after the first sizes is not looked at again."""
@@ -226,12 +226,14 @@ def diagnose(
     ranks = max(row.predicted.world_size for case in cases for row in case.rows)
     first = [even(s, FIRST_SIZES_HUGE if ranks >= HUGE_RANKS else FIRST_SIZES) for s in sizes]
     clusters = clusters or Clusters()
-    faults_of = _variants(cases, [_context(case, clusters) for case in cases])
+    contexts = [_context(case, clusters) for case in cases]
+    priors = {name: entry.prior_on(contexts) for name, entry in HYPOTHESES.items()}
+    faults_of = _variants(cases, contexts)
     usual = {name: [v for v in found if v.usual] for name, found in faults_of.items()}
     with Faults(cases, workers=workers, clusters=clusters, on_progress=on_progress) as faults:
         faults.expect(2 * len(usual))
         answers = _answers(faults, usual, first)
-        tried = _weigh(cases, first, answers, least_spread=FIRST_SPREAD)
+        tried = _weigh(cases, first, answers, priors, least_spread=FIRST_SPREAD)
         again = {
             entry.hypothesis.name: _near(entry, faults_of[entry.hypothesis.name])
             for entry in _promising(tried)
@@ -244,7 +246,7 @@ def diagnose(
         for _, answer in members
         if isinstance(answer, str)
     }
-    final = _weigh(cases, sizes, fuller)
+    final = _weigh(cases, sizes, fuller, priors)
     return _conclude(cases, sizes, final, tried, list(refused.items()))
 
 
@@ -302,6 +304,7 @@ def _weigh(
     cases: Sequence[Case],
     sizes: Sequence[Sequence[int]],
     answers: Mapping[str, Sequence[tuple[Variant, Answer]]],
+    priors: Mapping[str, float],
     *,
     least_spread: float = 0.0,
 ) -> list[_Tried]:
@@ -333,7 +336,7 @@ def _weigh(
         said += tuple(
             dict.fromkeys(case.set_up.named[name] for case in cases if name in case.set_up.named)
         )
-        weight = math.log(entry.prior) + float(np.logaddexp.reduce(logs))
+        weight = math.log(priors[name]) + float(np.logaddexp.reduce(logs))
         if said:
             weight += SAID
         elif spoken and entry.spoken:

@@ -37,6 +37,11 @@ _NIC_WORDS = {
 }
 
 
+MOST_PLACES = 4.0
+"""Most by which the number of nodes makes a fault of one part likelier: clusters are tested part
+by part before they are whole.  An estimate."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What a patch may ask about the set-up."""
@@ -144,6 +149,13 @@ class Hypothesis:
                     even = weight / max(1, len(self.shares))
                     found.append(Variant(words=words, node=node, weight=even, usual=number == 0))
         return found
+
+    def prior_on(self, contexts: Sequence[Context | None]) -> float:
+        """Return how common it is on a machine: one part of many nodes is likelier to be bad."""
+        if not self.placed:
+            return self.prior
+        most = max((entry.nodes for entry in contexts if entry is not None), default=1)
+        return self.prior * min(MOST_PLACES, max(1.0, most / 2))
 
     def _at(self, node: int, context: Context) -> dict[str, int]:
         return {"node": min(node, context.nodes - 1)} if self.placed else {}

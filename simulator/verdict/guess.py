@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import PurePath
 
 from simulator.importers import MeasuredTable
 from simulator.scenario.plugins import library_of
@@ -126,9 +127,10 @@ def _chip(table: MeasuredTable, reasons: list[str]) -> tuple[str, int]:
             more = f" (of {len(table.gpus)} kinds)" if len(table.gpus) > 1 else ""
             reasons.append(f"GPU {found[0]}: the device lines say {name!r}{more}")
             return found
-    for host in (*table.hosts, table.source):
+    file = PurePath(table.source).name
+    for host in (*table.hosts, file):
         found = chip_of(re.sub(r"[-_.]", " ", host))
-        if found is not None and (table.gpus or host != table.source):
+        if found is not None and (table.gpus or host != file):
             reasons.append(f"GPU {found[0]}: the host is called {host!r}")
             return found
     said = f"no preset is known for {', '.join(table.gpus)}" if table.gpus else "no GPU is named"

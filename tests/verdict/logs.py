@@ -74,3 +74,14 @@ def faulty_text(words: Mapping[str, str], fault: str) -> str | None:
     choices = None if HYPOTHESES[fault].seen else base
     rows = predict_sizes(set_up, table, SIZES, words=patch, choices=choices)
     return nccl_tests_table(replace(made, rows=tuple(rows[size] for size in SIZES)))
+
+
+def placed_text(words: Mapping[str, str], part: str, share: float) -> str:
+    """Return the log of a machine of which one NIC or GPU has a share of its bandwidth."""
+    set_up, _ = context(words)
+    made = _healthy(tuple(words.items()))
+    base = {row.size_bytes: row for row in made.rows}
+    patch = {"perturb.links": f'[{{link: "{part}<->*", factor: {share}}}]'}
+    table = table_of(healthy_text(words))
+    rows = predict_sizes(set_up, table, SIZES, words=patch, choices=base)
+    return nccl_tests_table(replace(made, rows=tuple(rows[size] for size in SIZES)))

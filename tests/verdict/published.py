@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from logs import context, faulty_text, healthy_text, table_of
+from logs import context, faulty_text, healthy_text, placed_text, table_of
 
 from simulator.verdict import simulate
 from simulator.verdict.check import causes_of
@@ -48,14 +48,14 @@ def remembered() -> None:
     """Let a fault be simulated once for all noisy copies of one log."""
     real, seen = simulate._answer, {}
 
-    def answer(name, asked, cases, clusters):
-        key = (name, asked_key(asked), tuple(repr(case.set_up.words) for case in cases))
+    def answer(asked, cases, clusters):
+        key = (asked_key(asked), tuple(repr(case.set_up.words) for case in cases))
         if key not in seen:
-            seen[key] = real(name, asked, cases, clusters)
+            seen[key] = real(asked, cases, clusters)
         return seen[key]
 
     def asked_key(asked):
-        return tuple((repr(part.words), part.sizes_bytes) for part in asked)
+        return tuple((repr(part.words), part.sizes_bytes, part.kept) for part in asked)
 
     simulate._answer = answer
 
@@ -90,17 +90,49 @@ def faults(repeats: int = REPEATS) -> Iterator[Found]:
             if np.sqrt(np.mean([np.log(row.ratio) ** 2 for row in rows])) < LEAST_SLOWDOWN:
                 continue
             sys.stderr.write(f"{words['node']} {fault}\n")
-            for _ in range(repeats):
-                made = diagnose([noisy(words, text, rng)], workers=1)
-                place = next(
-                    (
-                        number
-                        for number, found in enumerate(made.explanations, start=1)
-                        if fault in (found.hypothesis.name, *found.alike)
-                    ),
-                    None,
-                )
-                yield Found(fault, place, made)
+            yield from _repeated(words, text, fault, repeats, rng)
+
+
+def _repeated(
+    words: dict[str, str], text: str, fault: str, repeats: int, rng: np.random.Generator
+) -> Iterator[Found]:
+    for _ in range(repeats):
+        made = diagnose([noisy(words, text, rng)], workers=1)
+        place = next(
+            (
+                number
+                for number, found in enumerate(made.explanations, start=1)
+                if fault in (found.hypothesis.name, *found.alike)
+            ),
+            None,
+        )
+        yield Found(fault, place, made)
+
+
+PLACES: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
+    (
+        {"node": "dgx-a100-80gb", "nodes": "4"},
+        ("node0.nic3", "node1.nic0", "node2.nic3", "node3.nic7", "node0.gpu3", "node2.gpu3"),
+    ),
+    (
+        {"node": "dgx-h100", "nodes": "4"},
+        ("node0.nic0", "node1.nic5", "node2.nic3", "node3.nic7", "node0.gpu1", "node2.gpu3"),
+    ),
+    ({"node": "dgx-h100", "nodes": "8"}, ("node0.nic1", "node4.nic2", "node5.nic3", "node3.gpu2")),
+)
+SHARES = (0.3, 0.5, 0.7)
+
+
+def placed(repeats: int = REPEATS) -> Iterator[Found]:
+    """Generate diagnoses of one bad NIC or GPU at several places and of several strengths."""
+    rng = np.random.default_rng(2)
+    for words, parts in PLACES:
+        for part in parts:
+            for share in SHARES:
+                sys.stderr.write(f"{words['node']} {words['nodes']} {part} {share}\n")
+                text = placed_text(words, part, share)
+                fault = "slow_nic" if "nic" in part else "slow_gpu"
+                yield from _repeated(words, text, fault, repeats, rng)
 
 
 def healthy_causes(repeats: int = 20) -> Iterator[Diagnosis]:
@@ -111,11 +143,10 @@ def healthy_causes(repeats: int = 20) -> Iterator[Diagnosis]:
             yield diagnose([noisy(words, healthy_text(words), rng)], workers=1)
 
 
-def main() -> None:
-    remembered()
+def _tell(title: str, found_ones: Iterator[Found]) -> None:
     counts: Counter[str] = Counter()
     missed: Counter[str] = Counter()
-    for found in faults():
+    for found in found_ones:
         counts["all"] += 1
         counts["first"] += found.place == 1
         counts["three"] += found.place is not None and found.place <= 3
@@ -123,12 +154,19 @@ def main() -> None:
             best = found.diagnosis.explanations
             said = best[0].hypothesis.name if best else "nothing"
             missed[f"{found.fault}: {said} first, it {found.place}"] += 1
-    sys.stdout.write(f"own faults {dict(counts)}\n")
+    sys.stdout.write(f"{title} {dict(counts)}\n")
     for text, count in missed.most_common():
         sys.stdout.write(f"  {count} × {text}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    remembered()
+    _tell("own faults", faults())
+    _tell("one part at several places", placed())
     told = [bool(causes_of(found)) for found in healthy_causes()]
     sys.stdout.write(f"healthy with a cause: {sum(told)} of {len(told)}\n")
-    alarms.main(["--causes"])
+    alarms.main(["--causes", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

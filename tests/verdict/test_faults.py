@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from logs import SIZES, context, faulty_text, healthy_text, table_of
+from logs import SIZES, context, faulty_text, healthy_text, placed_text, table_of
 
 from simulator.importers import MeasuredTable
 from simulator.verdict.check import causes_of
@@ -56,6 +56,54 @@ def test_a_simulated_fault_is_the_first_cause_or_has_its_curve(
     # the strengths that are tried.
     assert best.distance < 0.05
     assert best.weight > 0.2
+
+
+AMPERE_4 = {"node": "dgx-a100-80gb", "nodes": "4"}
+HOPPER_4 = {"node": "dgx-h100", "nodes": "4"}
+
+
+@pytest.mark.parametrize(
+    ("words", "part", "share"),
+    [
+        # Ends of the chains and trees, and nodes between; NICs of other channels; other strengths.
+        (AMPERE_4, "node0.nic0", 0.5),
+        (AMPERE_4, "node1.nic0", 0.5),
+        (AMPERE_4, "node2.nic3", 0.5),
+        (AMPERE_4, "node3.nic3", 0.3),
+        (AMPERE_4, "node2.gpu3", 0.5),
+        (HOPPER_4, "node2.nic3", 0.5),
+        (HOPPER_4, "node2.nic1", 0.7),
+        (HOPPER_4, "node2.gpu3", 0.5),
+    ],
+    ids=str,
+)
+def test_one_bad_part_is_found_wherever_it_is(
+    words: dict[str, str], part: str, share: float
+) -> None:
+    set_up, _ = context(words)
+    best = explained(set_up, table_of(placed_text(words, part, share))).explanations[0]
+    fault = "slow_nic" if "nic" in part else "slow_gpu"
+    # In the middle of trees one slow NIC and all slow NICs have one curve: told together.
+    assert fault in (best.hypothesis.name, *best.alike)
+
+
+def test_places_and_strengths_are_weighed_by_their_number() -> None:
+    _, found = context(HOPPER_4)
+    variants = HYPOTHESES["slow_nic"].variants([found])
+    assert len(variants) == 2 * len(HYPOTHESES["slow_nic"].shares)
+    assert sum(variant.weight for variant in variants) == pytest.approx(1.0)
+    # Two of four nodes are ends.
+    assert sum(v.weight for v in variants if v.node == 0) == pytest.approx(0.5)
+    _, pair = context(NVLINK)
+    assert {variant.node for variant in HYPOTHESES["slow_nic"].variants([pair])} == {0}
+
+
+def test_ports_at_half_speed_are_told_with_half_of_the_nics() -> None:
+    text = faulty_text(HOPPER_4, "slow_ports")
+    assert text is not None
+    set_up, _ = context(HOPPER_4)
+    best = explained(set_up, table_of(text)).explanations[0]
+    assert {"slow_ports", "half_nics"} <= {best.hypothesis.name, *best.alike}
 
 
 def test_enough_faults_slow_these_machines_to_be_tested() -> None:
