@@ -110,14 +110,15 @@ def read_tables(
     warnings: list[Problem] = []
     for file in files:
         log = read(sys.stdin.buffer.read() if file == "-" else file)
-        warnings += log.warnings
-        for table in log.tables:
+        # Messages name a file as the user did.
+        warnings += [replace(problem, file=file) for problem in log.warnings]
+        for table in (replace(table, source=file) for table in log.tables):
             if name is not None and (table.collective == "unknown" or name in table.alike):
                 tables.append((file, replace(table, collective=name)))
             else:
                 tables.append((file, table))
-    strange = [problem for file, table in tables if (problem := _unknown(file, table)) is not None]
-    tables = [(file, table) for file, table in tables if _unknown(file, table) is None]
+    strange = [problem for _, table in tables if (problem := _unknown(table)) is not None]
+    tables = [(file, table) for file, table in tables if _unknown(table) is None]
     if not tables:
         raise ScenarioError(strange)
     warnings += strange
@@ -129,7 +130,7 @@ def read_tables(
     return usable or tables, warnings
 
 
-def _unknown(file: str, table: MeasuredTable) -> Problem | None:
+def _unknown(table: MeasuredTable) -> Problem | None:
     """Return why a table cannot be predicted on any set-up; None: it can."""
     from simulator.base.errors import CollsimError
     from simulator.collectives.names import canonical_collective, canonical_dtype
@@ -143,7 +144,7 @@ def _unknown(file: str, table: MeasuredTable) -> Problem | None:
         (problem,) = error.problems
         return replace(
             problem,
-            file=file,
+            file=table.source,
             line=table.rows[0].line,
             message=f"{problem.message}: this table is left out",
         )
@@ -158,11 +159,7 @@ def _unusable_settings(tables: list[tuple[str, MeasuredTable]]) -> list[Problem]
     """Return what predictions leave out of the logs' settings, each line once."""
     from simulator.verdict.variables import unusable_settings
 
-    found = [
-        replace(problem, file=file)
-        for file, table in tables
-        for problem in unusable_settings(table)
-    ]
+    found = [problem for _, table in tables for problem in unusable_settings(table)]
     return list(dict.fromkeys(found))
 
 

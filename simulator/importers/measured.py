@@ -144,7 +144,7 @@ class MeasuredTable:
     """One sweep over sizes of one collective, type, operation and root."""
 
     source: str
-    """File name, without folders."""
+    """File name, without folders; with them where a command line gives them."""
     collective: str
     """As spelled in collsim; ``unknown`` when nothing tells."""
     collective_from: str

@@ -102,7 +102,7 @@ def test_nothing_to_guess_from_is_refused_with_a_hint(
     log.write_text(ROWS)
     code, _, err = collsim(capsys, monkeypatch, command, str(log))
     assert code == 2
-    assert "cannot be guessed: no GPU is named" in err
+    assert f"{log}:1: the set-up cannot be guessed: no GPU is named" in err
     assert "--node" in err
 
 
