@@ -84,7 +84,8 @@ def bulk_exchange(
     rate_Bps = np.minimum(costs.rate_Bps, most)
     # Peers of one rank beyond its node, which its proxy thread serves where there are sockets.
     remote = int(network[: n - 1].sum())
-    thread_Bps = profile.socket_rank_Bps * (n - 1) / max(remote, 1)
+    # Half of what it copies is received.
+    thread_Bps = profile.socket_rank_Bps / 2 * (n - 1) / max(remote, 1)
     if protocol in WAITING:
         latency_s = latency_s + np.sqrt(profile.waiting_s * each_bytes / rate_Bps)
     per_peer = np.array([profile.peer_s.get(kind, 0.0) for kind in PATH_KINDS])

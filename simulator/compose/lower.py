@@ -501,7 +501,8 @@ def _thread_share(
 ) -> FloatArray:
     """Return the share of a rank's thread that each connection over the network has.
 
-    By bytes, at the end that has most; of a connection with several stages the smallest.
+    By bytes, of all that a rank sends and receives, at the end that has most; of a connection with
+    several stages the smallest.
 
     Parameters
     ----------
@@ -520,7 +521,9 @@ def _thread_share(
             connection[first : first + edges], stage.edge_bytes, minlength=len(src)
         )
         carried = np.where(network, carried, 0.0)
-        most = np.maximum(np.bincount(src, carried)[src], np.bincount(dst, carried)[dst])
+        ranks = int(max(src.max(initial=0), dst.max(initial=0))) + 1
+        served = np.bincount(src, carried, ranks) + np.bincount(dst, carried, ranks)
+        most = np.maximum(served[src], served[dst])
         used = carried > 0
         share[used] = np.minimum(share[used], carried[used] / most[used])
         first += edges

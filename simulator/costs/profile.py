@@ -119,7 +119,7 @@ class CostProfile:
     socket_Bps: float = math.inf
     """Most that one channel's connection carries over TCP sockets; infinite with verbs."""
     socket_rank_Bps: float = math.inf
-    """Most that all connections of a rank carry over TCP sockets, each way."""
+    """Most that all connections of a rank carry over TCP sockets, sent and received together."""
     exchange_share: float = 1.0
     """Rate of network links in an exchange (all_to_all, send_recv), over that of one flow."""
     exchange_channel_share: float = 0.0

@@ -68,7 +68,9 @@ class Sockets:
     flow_Bps: float
     """Most that one flow carries."""
     thread_Bps: float
-    """Most that one thread copies."""
+    """Most that one helper thread copies."""
+    proxy_Bps: float
+    """Most that a rank's proxy thread moves, sent and received together."""
 
     @classmethod
     def of(cls, provider: str, *, threads: int | None, per_thread: int | None) -> Sockets:
@@ -87,7 +89,7 @@ class Sockets:
         >>> Sockets.of("default", threads=4, per_thread=2).rate_Bps / 1e9
         21.0
         >>> Sockets.of("default", threads=None, per_thread=None).rank_Bps / 1e9
-        5.25
+        3.125
         """
         table = _table()
         auto = table["threads"].get(provider, table["threads"]["default"])
@@ -100,6 +102,7 @@ class Sockets:
             flows=max(1, count * each),
             flow_Bps=parse_rate(table["flow"].get(provider, table["flow"]["default"])),
             thread_Bps=parse_rate(table["thread"]["rate"]),
+            proxy_Bps=parse_rate(table["proxy"]["rate"]),
         )
 
     @property
@@ -109,5 +112,5 @@ class Sockets:
 
     @property
     def rank_Bps(self) -> float:
-        """Most that all connections of a rank carry together, each way."""
-        return math.inf if self.threads else self.thread_Bps
+        """Most that all connections of a rank carry together, sent and received."""
+        return math.inf if self.threads else self.proxy_Bps
