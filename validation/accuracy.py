@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator.cli.output import progress_of
 from simulator.costs.profile import load_profile
 from validation.fit import identity, refused
 from validation.fitting.cases import Case, cases, mapping
@@ -58,10 +59,16 @@ REASONS = {
 def evaluate(profile: str, *, workers: int = 2) -> tuple[Graded, list[Case]]:
     """Return the graded rows of a profile and its cases."""
     chosen = [case for case in cases() if case.profile == profile]
-    problem = build(profile, chosen, workers=workers)
+    report: Any
+    with progress_of(len(chosen), f"{profile}: tables", quiet=False) as report:
+        problem = build(profile, chosen, workers=workers, on_progress=report)
     values = profile_values(profile, load_profile(profile))
-    theta = np.log([values[parameter.key] for parameter in problem.given])
-    return grades(problem, np.clip(theta, problem.low, problem.high)), chosen
+    theta = np.clip(
+        np.log([values[parameter.key] for parameter in problem.given]), problem.low, problem.high
+    )
+    machines = len({row.machine for row in problem.rows})
+    with progress_of(machines, f"{profile}: machines left out", quiet=False) as report:
+        return grades(problem, theta, on_progress=report), chosen
 
 
 def figures(graded: Graded) -> dict[str, dict[str, dict[str, float]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,11 +53,20 @@ class Graded:
     calibrated: FloatArray
 
 
-def left_out(problem: Problem, theta: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
+def left_out(
+    problem: Problem, theta: FloatArray, *, on_progress: Callable[[int, int], None] | None = None
+) -> tuple[FloatArray, dict[str, FloatArray]]:
     """Return the errors of all rows with their own machine left out of the fit.
 
     For each machine the whole fit is made again without it, from *theta*: with many other machines
     the optimum moves little, so few rounds are enough.
+
+    Parameters
+    ----------
+    problem, theta
+        All rows, and the parameters fitted to them.
+    on_progress
+        Called with (machines done, machines).
 
     Returns
     -------
@@ -67,7 +76,8 @@ def left_out(problem: Problem, theta: FloatArray) -> tuple[FloatArray, dict[str,
     machines = np.array([row.machine for row in problem.rows])
     result = problem.errors(theta)
     without: dict[str, FloatArray] = {}
-    for machine in np.unique(machines):
+    names = np.unique(machines)
+    for done, machine in enumerate(names, start=1):
         mine = np.flatnonzero(machines == machine)
         others = np.flatnonzero(machines != machine)
         moved = theta
@@ -76,16 +86,20 @@ def left_out(problem: Problem, theta: FloatArray) -> tuple[FloatArray, dict[str,
         without[str(machine)] = moved
         part = Problem([problem.rows[i] for i in mine], problem.given)
         result[mine] = part.errors(moved)
+        if on_progress is not None:
+            on_progress(done, len(names))
     return result, without
 
 
-def grades(problem: Problem, theta: FloatArray) -> Graded:
+def grades(
+    problem: Problem, theta: FloatArray, *, on_progress: Callable[[int, int], None] | None = None
+) -> Graded:
     """Return the errors of left-out machines: zero-shot, floor known, calibrated.
 
     The widths with which measurements of a machine are weighed against the fit come from other
-    machines, too.
+    machines, too; *on_progress* is called as by `left_out`.
     """
-    zero, without = left_out(problem, theta)
+    zero, without = left_out(problem, theta, on_progress=on_progress)
     rows, keys = problem.rows, [parameter.key for parameter in problem.given]
     floor = np.full(len(zero), np.nan)
     calibrated = np.full(len(zero), np.nan)
