@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.collectives.schedule import Schedule, Stage
+from simulator.compose.tcp import copied_weight, thread_share_of
 from simulator.costs.profile import PATH_KINDS, CostProfile
-from simulator.costs.sockets import memory_crossings
 from simulator.engine.traffic import Collective, Connections, Messages, StageTraffic
 from simulator.fabric.fabric import Fabric
 from simulator.fabric.model import LINK_KINDS, NETWORK_KINDS, VERTEX_KINDS, Routes
@@ -248,7 +248,8 @@ class Lowering:
         if schedule.algorithm in EXCHANGES and self.profile.exchange_share < 1.0:
             costs = self.crowded(costs)
         if self.profile.socket_Bps < np.inf:
-            costs = self._copied(costs)
+            weight = copied_weight(self.fabric, costs.routes, costs.weight, costs.path_kind)
+            costs = self._weighed(costs, weight)
         if not self.profile.per_channel:
             return (
                 self._build(pairs, slots, np.arange(len(pairs)), costs, _no_cap(len(pairs))),
@@ -273,7 +274,7 @@ class Lowering:
             sockets = np.minimum(cap, copies * self.profile.socket_Bps)
             if self.profile.socket_rank_Bps < np.inf:
                 ends = pairs[pair] // slots, pairs[pair] % slots
-                thread_share = _thread_share(stages, inverse, *ends, over_network)
+                thread_share = thread_share_of(stages, inverse, *ends, over_network)
                 sockets = np.minimum(sockets, thread_share * self.profile.socket_rank_Bps)
             cap = np.where(over_network, sockets, cap)
         if schedule.algorithm in SWITCHED:
@@ -303,25 +304,17 @@ class Lowering:
                 start_s += levels * float((stored / cap)[~inside].max())
         return built, inverse, start_s
 
-    def _copied(self, costs: PairCosts) -> PairCosts:
-        """Return the costs of TCP: the kernel's copies cross host memory too."""
-        routes = costs.routes
-        memory = np.asarray(self.fabric.link_kind)[routes.link] == LINK_KINDS.index("memory")
-        network = costs.path_kind == PATH_KINDS.index("network")
-        copied = memory & np.repeat(network, np.diff(routes.indptr))
-        # The routes count the two crossings of any way through the host.
-        weight = np.where(copied, costs.weight * memory_crossings() / 2, costs.weight)
-        per_link = self.fabric.capacity_Bps[routes.link] / weight
-        rate = np.minimum.reduceat(per_link, routes.indptr[:-1]) if len(per_link) else per_link
-        return replace(costs, weight=weight, rate_Bps=rate)
-
     def crowded(self, costs: PairCosts) -> PairCosts:
         """Return the costs of an exchange: several flows into a port leave it less than one."""
         routes = costs.routes
         flows = np.bincount(routes.link, routes.share, self.fabric.n_links).astype(np.float64)
-        weight = costs.weight / self.exchange_share(flows)[routes.link]
-        per_link = self.fabric.capacity_Bps[routes.link] / weight
-        rate = np.minimum.reduceat(per_link, routes.indptr[:-1]) if len(per_link) else per_link
+        return self._weighed(costs, costs.weight / self.exchange_share(flows)[routes.link])
+
+    def _weighed(self, costs: PairCosts, weight: FloatArray) -> PairCosts:
+        """Return the costs with other wire bytes per payload byte."""
+        per_link = self.fabric.capacity_Bps[costs.routes.link] / weight
+        starts = costs.routes.indptr[:-1]
+        rate = np.minimum.reduceat(per_link, starts) if len(per_link) else per_link
         return replace(costs, weight=weight, rate_Bps=rate)
 
     def exchange_share(self, flows: FloatArray) -> FloatArray:
@@ -490,44 +483,6 @@ class Lowering:
             latency_s=costs.latency_s[pair],
             max_rate_Bps=cap,
         )
-
-
-def _thread_share(
-    stages: Sequence[Stage],
-    connection: IntArray,
-    src: IntArray,
-    dst: IntArray,
-    network: NDArray[np.bool_],
-) -> FloatArray:
-    """Return the share of a rank's thread that each connection over the network has.
-
-    By bytes, of all that a rank sends and receives, at the end that has most; of a connection with
-    several stages the smallest.
-
-    Parameters
-    ----------
-    stages
-        Of the schedule.
-    connection
-        Connection of every edge, stage after stage.
-    src, dst, network
-        Of each connection: its ranks, and whether it leaves the node.
-    """
-    share = np.ones(len(src))
-    first = 0
-    for stage in stages:
-        edges = len(stage.src)
-        carried = np.bincount(
-            connection[first : first + edges], stage.edge_bytes, minlength=len(src)
-        )
-        carried = np.where(network, carried, 0.0)
-        ranks = int(max(src.max(initial=0), dst.max(initial=0))) + 1
-        served = np.bincount(src, carried, ranks) + np.bincount(dst, carried, ranks)
-        most = np.maximum(served[src], served[dst])
-        used = carried > 0
-        share[used] = np.minimum(share[used], carried[used] / most[used])
-        first += edges
-    return share
 
 
 def busiest_pairs(src: IntArray, dst: IntArray) -> NDArray[np.bool_]:
