@@ -73,6 +73,8 @@ _ASSIGNED = re.compile(
     r"(?:^|[\s\"'`({\[,;=&|])((?:NCCL|RCCL)_[A-Z0-9_]+)\s?=\s?"
     r"(\"[^\"]*\"|'[^']*'|(?:(?!,\w+=)[^\s\"'\\;&|()<>`{}\[\]]|;(?=\w+:))*)"
 )
+_EXPORTED = re.compile(r"(?:^|[\s;&|+])(?:export|declare -x)\s")
+_UNSET = re.compile(r"(?:^|[\s;&|+])unset\s+(?:-v\s+)?((?:\w+[ \t]*)+)")
 _SET_BY_ENV = re.compile(r"((?:NCCL|RCCL)_[A-Z0-9_]+) set by environment to (.*?)\.?\s*$")
 _SET_BY_PLUGIN = re.compile(r"Setting ((?:NCCL|RCCL)_[A-Z0-9_]+) environment variable to (\S+)")
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|CRED|PRIVATE|AUTH|_KEY")
@@ -258,6 +260,8 @@ class Facts:
     tests_version: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
     environment_lines: dict[str, int] = field(default_factory=dict)
+    exported: set[str] = field(default_factory=set)
+    """Variables of the shell, which the tests that follow have too."""
     transports: Counter[str] = field(default_factory=Counter)
     messages: dict[str, None] = field(default_factory=dict)
     n_nics: int | None = None
@@ -314,10 +318,40 @@ class Facts:
         if "schedule" in text and (match := _SCHEDULE.search(text)) is not None:
             self.schedule = match.group(1), int(match.group(2))
         if "CCL_" in text:
-            for name, value in _ASSIGNED.findall(text):
-                # Marks of a sentence or a list behind a word: `env: NCCL_IB_DISABLE=1: TCP`.
-                self._variable(name, value if value[:1] in "\"'" else value.rstrip(",.:"))
+            self._assignments(text)
         self._versions(text)
+
+    def following(self, after: int) -> Facts:
+        """Return what the next test of a log takes over.
+
+        Parameters
+        ----------
+        after
+            Line at which the last table ended: what was set below it is the next test's.
+        """
+        kept = {
+            name: value
+            for name, value in self.environment.items()
+            if name in self.exported or self.environment_lines[name] > after
+        }
+        return Facts(
+            version=self.version,
+            tests_version=self.tests_version,
+            environment=kept,
+            environment_lines={name: self.environment_lines[name] for name in kept},
+            exported=self.exported & kept.keys(),
+        )
+
+    def _assignments(self, text: str) -> None:
+        for match in _UNSET.finditer(text):
+            for name in match.group(1).split():
+                self.environment.pop(name, None)
+        exported = _EXPORTED.search(text) is not None
+        for name, value in _ASSIGNED.findall(text):
+            # Marks of a sentence or a list behind a word: `env: NCCL_IB_DISABLE=1: TCP`.
+            self._variable(name, value if value[:1] in "\"'" else value.rstrip(",.:"))
+            if exported:
+                self.exported.add(name)
 
     def _versions(self, text: str) -> None:
         if "ersion" not in text:

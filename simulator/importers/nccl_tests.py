@@ -57,6 +57,8 @@ class _Stream:
     devices: list[Device] = field(default_factory=list)
     average: float | None = None
     closed: bool = False
+    ended_at: int = 0
+    """Line of the last row of the last table."""
     printed: bool = False
     """True once a table of this process was kept."""
 
@@ -286,7 +288,7 @@ class _Reader:
         stream.closed = False
         stream.devices = []
         stream.parameters = RunParameters()
-        self.facts = Facts(version=self.facts.version, tests_version=self.facts.tests_version)
+        self.facts = self.facts.following(stream.ended_at)
 
     def _close(self, stream: _Stream, *, whole: bool = False) -> None:
         reader = stream.reader
@@ -300,6 +302,7 @@ class _Reader:
             names = ", ".join(sorted(reader.unknown_types))
             self.problems.append(self._problem(f"unknown data type {names}", None))
         if reader.rows:
+            stream.ended_at = reader.rows[-1].line
             devices = {device.rank: device for device in stream.devices}
             zeros = sum(device.rank == 0 for device in stream.devices)
             # A failed run's header above a good one repeats rank 0 too, but not the sizes.

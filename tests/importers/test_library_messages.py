@@ -123,3 +123,30 @@ def test_a_number_glued_to_a_host_belongs_to_its_row(host: str) -> None:
         (found,) = read(text + "\n").tables[0].rows
         assert found.in_place is not None
         assert found.in_place.wrong == 0
+
+
+def test_what_is_set_for_one_test_is_not_set_for_the_next() -> None:
+    test = "mpirun -x NCCL_PROTO=LL -np 2 all_reduce_perf\n" + ROWS
+    end = "# Avg bus bandwidth    : 64.1850\n"
+    for close in (end, ""):
+        log = read(
+            "export NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1\n+ NCCL_ALGO=Ring\n"
+            + test
+            + close
+            + "unset NCCL_IB_DISABLE\n+ NCCL_ALGO=Tree\n+ export NCCL_NET=Socket\n"
+            + test.replace("-x NCCL_PROTO=LL ", "")
+            + close
+        )
+        first, second = log.tables
+        if close:
+            assert first.environment == {
+                "NCCL_P2P_DISABLE": "1",
+                "NCCL_IB_DISABLE": "1",
+                "NCCL_ALGO": "Ring",
+                "NCCL_PROTO": "LL",
+            }
+        assert second.environment == {
+            "NCCL_P2P_DISABLE": "1",
+            "NCCL_ALGO": "Tree",
+            "NCCL_NET": "Socket",
+        }
