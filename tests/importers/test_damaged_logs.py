@@ -163,3 +163,11 @@ def test_a_time_that_cannot_be_is_kept_as_a_row_and_never_used(time: str) -> Non
     assert rows[0].timing() is None
     assert rows[1].timing() is not None
     assert any("line 1" in str(problem) for problem in log.warnings)
+
+
+@pytest.mark.parametrize("name", ["gather", "scatter"])
+def test_tables_of_gather_and_scatter_need_no_root(name: str) -> None:
+    row = "1048576 32768 float none -1 74.78 14.02 12.27 0 76.17 13.77 12.05 0\n"
+    log = read(f"# Collective test starting: {name}_perf\n{row}")
+    assert log.tables[0].collective == name
+    assert not [str(problem) for problem in log.warnings if "columns" in str(problem)]
