@@ -303,11 +303,10 @@ def _slow_host_memory(context: Context) -> Words | None:
     "under load",
     seen=False,
     prior=2,
-    spread=0.25,
-    shares=(HALF, HALF**2),
+    spread=0.5,
 )
-def _pcie_half_width(context: Context, share: float = HALF) -> Words | None:
-    return slowed(context.pcie("gpu"), share) if _pcie_matters(context) else None
+def _pcie_half_width(context: Context) -> Words | None:
+    return slowed(context.pcie("gpu"), HALF) if _pcie_matters(context) else None
 
 
 @hypothesis(
