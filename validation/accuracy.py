@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from simulator.cli.output import progress_of
 from simulator.costs.profile import load_profile
+from simulator.results.progress import progress
 from validation.fit import identity, refused
 from validation.fitting.cases import Case, cases, mapping
 from validation.fitting.cross import Graded, covered, grades, statistics
@@ -59,16 +59,15 @@ REASONS = {
 def evaluate(profile: str, *, workers: int = 2) -> tuple[Graded, list[Case]]:
     """Return the graded rows of a profile and its cases."""
     chosen = [case for case in cases() if case.profile == profile]
-    report: Any
-    with progress_of(len(chosen), f"{profile}: tables", quiet=False) as report:
-        problem = build(profile, chosen, workers=workers, on_progress=report)
+    with progress(len(chosen), f"{profile}: tables") as bar:
+        problem = build(profile, chosen, workers=workers, on_progress=bar.reach)
     values = profile_values(profile, load_profile(profile))
     theta = np.clip(
         np.log([values[parameter.key] for parameter in problem.given]), problem.low, problem.high
     )
     machines = len({row.machine for row in problem.rows})
-    with progress_of(machines, f"{profile}: machines left out", quiet=False) as report:
-        return grades(problem, theta, on_progress=report), chosen
+    with progress(machines, f"{profile}: machines left out") as bar:
+        return grades(problem, theta, on_progress=bar.reach), chosen
 
 
 def figures(graded: Graded) -> dict[str, dict[str, dict[str, float]]]:

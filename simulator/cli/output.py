@@ -160,14 +160,7 @@ def progress_of(total: int, label: str, quiet: bool) -> Iterator[object]:
         yield None
         return
     with progress(total, label) as bar:
-        seen = 0
-
-        def report(done: int, _total: int) -> None:
-            nonlocal seen
-            bar.advance(done - seen)
-            seen = done
-
-        yield report
+        yield bar.reach
 
 
 def print_result(result: RunResult, *, table: str, links: bool, ranks: bool) -> None:

@@ -65,6 +65,10 @@ class ProgressBar:
             if self._bar is not None and self._task is not None:
                 self._bar.update(self._task, completed=self.done)
 
+    def reach(self, done: int, _total: int) -> None:
+        """Count *done* pieces in all: what work that tells (done, total) calls."""
+        self.advance(done - self.done)
+
     def start(self) -> None:
         """Begin to count the delay; without a terminal nothing will ever be shown."""
         if sys.stderr.isatty():
