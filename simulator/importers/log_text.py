@@ -37,9 +37,11 @@ _STAMP = re.compile(
     r"^\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?\s(?=\s*\S)"
 )
 _QUOTE = re.compile(r"^\s*(?:>\s?)+")
-# host:pid:tid [device] NCCL INFO …, possibly glued to the end of a number of a table row.
+# host:pid:tid [device] NCCL INFO …, possibly glued to the end of a number of a table row; before
+# NCCL WARN stand file and line of NCCL's source, before NCCL TRACE a time too.
 _INFO = re.compile(
-    r"(?P<host>[A-Za-z0-9_][\w.-]*):\d+:\d+ (?:\[[\w/]+\]|\(\d+\))? ?NCCL (?P<level>[A-Z]+) "
+    r"(?P<host>[A-Za-z0-9_][\w.-]*):\d+:\d+ (?:\[[\w/]+\]|\(\d+\))? ?"
+    r"(?:[\d.]+ )?(?:[\w./+-]+:\d+ )?NCCL (?P<level>[A-Z]+) "
 )
 _INFO_HEAD = re.compile(
     r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\s{0,8}\d{1,6}:\s)?\s*([A-Za-z0-9][\w.-]*):\d+:\d+ \[\w+\]$"

@@ -44,6 +44,14 @@ def test_messages_about_paths_are_kept_and_others_are_not() -> None:
     assert any("Could not enable P2P" in text for text in said)
 
 
+def test_the_line_of_nccls_source_is_no_part_of_a_warning() -> None:
+    text = "node-a:77:78 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]\n"
+    row = ROWS.splitlines()[-2]
+    log = read(text + ROWS.replace(row, f"{row[:30]}{text}{row[30:]}"))
+    assert log.tables[0].messages == ("NCCL WARN Failed to open libibverbs.so[.1]",)
+    assert len(log.tables[0].rows) == 2
+
+
 def test_warnings_are_kept_without_addresses_and_folders() -> None:
     table = table_with(
         "WARN Call to connect to 10.1.2.3<40161> failed : Connection refused",
