@@ -126,7 +126,13 @@ class SetUp:
             parts.append(f"{library} {version}" if version else library)
         if together is not None:
             parts.append(f"{together} GPUs a process")
-        return ", ".join([*parts, *(f"{key}={value}" for key, value in words.items())])
+        # What the log itself says of variables stands above the table, a line each.
+        own = {
+            key: value
+            for key, value in words.items()
+            if not key.startswith("env.") or self.observed.get(key) != value
+        }
+        return ", ".join([*parts, *(f"{key}={value}" for key, value in own.items())])
 
 
 def call_words(table: MeasuredTable, sizes_bytes: Sequence[int]) -> dict[str, str]:

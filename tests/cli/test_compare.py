@@ -268,6 +268,7 @@ def test_a_value_that_nccl_refuses_is_a_warning(
     assert f"{log}:2: NCCL_BUFFSIZE: the log does not tell what '$SIZE' stands for" in err
     assert "NCCL 2.3.7 is not modelled" in err
     assert "NCCL_CROSS_NIC=1 is set" in out
+    assert "all_reduce on 8 GPUs: 1 × dgx-a100-40gb\n" in out
     assert "NCCL_NTHREADS" not in out
     # What the user says himself is checked as ever.
     code, _, err = collsim(capsys, monkeypatch, *words, "--set", "env.NCCL_NTHREADS=1024")
