@@ -95,6 +95,23 @@ def run_resolved(
         raise resolved.located(error) from error
 
 
+def run_rows(
+    resolved: Resolved, *, cluster: Cluster, on_progress: OnProgress | None = None
+) -> tuple[Row, ...]:
+    """Return the rows alone of a scenario of one collective: loads of links take their time.
+
+    Parameters and errors are those of `run_resolved`.
+    """
+    try:
+        made = _Runner(cluster, resolved, record=False).swept(on_progress)
+        spec = resolved.collective
+        if spec is not None and len(made.rows) < len(spec.sizes_bytes):
+            raise KeyboardInterrupt
+        return tuple(made.rows)
+    except CollsimError as error:
+        raise resolved.located(error) from error
+
+
 def _run(
     resolved: Resolved,
     record: bool | None,
@@ -117,6 +134,14 @@ def _run(
 class _Simulated:
     outcome: Outcome
     planned: Planned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Swept:
+    rows: list[Row]
+    chosen: list[tuple[Call, Choice]]
+    last: _Simulated
+    warnings: list[str]
 
 
 class _Runner:
@@ -146,6 +171,26 @@ class _Runner:
         tells_idle
             Warn of variables of the library's choice that change it at no size.
         """
+        spec = self.resolved.collective
+        assert spec is not None
+        made = self.swept(on_progress)
+        group = self._group(spec.ranks)
+        if tells_idle:
+            made.warnings.extend(
+                idle_choices(
+                    self.cluster,
+                    made.chosen,
+                    group,
+                    algorithm=spec.algorithm,
+                    protocol=spec.protocol,
+                    channels=spec.channels,
+                )
+            )
+        title = f"{spec.op} on {self._where(group)}"
+        return self._result(title, made.rows, made.last, warnings=made.warnings, notes=[])
+
+    def swept(self, on_progress: OnProgress | None) -> _Swept:
+        """Return the rows over sizes of a single collective, and what they were made of."""
         spec = self.resolved.collective
         assert spec is not None
         group = self._group(spec.ranks)
@@ -179,17 +224,7 @@ class _Runner:
                 raise
             warnings.insert(0, f"interrupted: {len(rows)} of {len(sizes)} sizes are done")
         assert last is not None
-        if tells_idle:
-            warnings += idle_choices(
-                self.cluster,
-                chosen,
-                group,
-                algorithm=spec.algorithm,
-                protocol=spec.protocol,
-                channels=spec.channels,
-            )
-        title = f"{spec.op} on {self._where(group)}"
-        return self._result(title, rows, last, warnings=warnings, notes=[])
+        return _Swept(rows=rows, chosen=chosen, last=last, warnings=warnings)
 
     def step(self) -> RunResult:
         """Return the table of all collectives of programs, a generator or several jobs.

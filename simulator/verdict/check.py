@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from simulator.importers import MeasuredRow, MeasuredTable
 from simulator.verdict.diagnose import (
+    LARGE_RANKS,
     MOST_SIZES_LARGE,
     Case,
     Diagnosis,
@@ -27,6 +28,8 @@ LEAST_AGAINST_NONE = 0.25
 """Causes are told when the best has at least this share of the weight of no known cause."""
 MANY_TABLES = 3
 """With more tables than this each is checked at fewer sizes."""
+MOST_SIZES_MANY = 6
+"""Sizes of each where many tables are of large machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +198,9 @@ def _rows(
     wrong = {row.size_bytes for row in table.rows if _wrong(row)}
     sizes = [row.size_bytes for row in table.rows if _usable(row)]
     n_gpus = gpu_total(set_up.resolve({"collective.op": "barrier"})) or table.n_ranks or 0
-    most = min(most_sizes(n_gpus), MOST_SIZES_LARGE) if many else most_sizes(n_gpus)
+    most = most_sizes(n_gpus)
+    if many:
+        most = min(most, MOST_SIZES_LARGE if n_gpus < LARGE_RANKS else MOST_SIZES_MANY)
     # Rows with wrong results stay, however the sizes are thinned.
     chosen = {*thin_sizes(sizes, most), *sorted(wrong)[:1]}
     return predict_rows(set_up, table, sizes_bytes=chosen, clusters=clusters)

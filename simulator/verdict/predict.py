@@ -10,7 +10,7 @@ import simulator.verdict.bands as bands
 from simulator.base.errors import CollsimError, Problem
 from simulator.compose.build import build_cluster
 from simulator.compose.cluster import Cluster
-from simulator.compose.run import run_resolved
+from simulator.compose.run import run_rows
 from simulator.importers import MeasuredTable, bus_factor
 from simulator.results.model import Row
 from simulator.scenario.resolved import Resolved
@@ -257,10 +257,7 @@ def _run(
     if choice is not None:
         algorithm, protocol, channels = choice
         spec = replace(spec, algorithm=algorithm, protocol=protocol, channels=channels)
-    made = run_resolved(
-        replace(resolved, collective=spec), cluster=cluster, on_progress=on_progress
-    )
-    return made.rows
+    return run_rows(replace(resolved, collective=spec), cluster=cluster, on_progress=on_progress)
 
 
 def _by_choice(

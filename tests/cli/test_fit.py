@@ -141,7 +141,7 @@ def test_a_sick_machine_is_refused(collsim, tmp_path: Path) -> None:
     out = tmp_path / "x.yaml"
     done = collsim("fit", *SLOW, "--out", out, "-q")
     assert done.code == 2
-    assert "the machine is sick: all_reduce >=256M" in done.err
+    assert re.search(r"the machine is sick: .*all_reduce >=256M", done.err)
     assert f"collsim check {LOG} --node hgx-h100" in done.err
     assert not out.exists()
 
@@ -159,7 +159,7 @@ def test_a_suspicious_machine_is_fitted_with_a_warning(collsim, tmp_path: Path) 
     log.write_text("\n".join(map(slower, LOG.read_text().splitlines())) + "\n")
     done = collsim("fit", log, "--node", "dgx-a100-40gb", "--out", out, "-q")
     assert done.code == 0
-    assert "the machine is suspicious, and fitted as it is: all_reduce >=256M" in done.err
+    assert re.search(r"is suspicious, and fitted as it is: .*all_reduce", done.err)
     assert yaml.safe_load(out.read_text())["fitted"]["health"] == "suspicious"
 
 

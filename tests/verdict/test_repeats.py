@@ -21,13 +21,15 @@ def runs(monkeypatch) -> list[tuple[int, ...]]:
     """Return the list that grows by the sizes of each run on the engine."""
     seen: list[tuple[int, ...]] = []
 
-    def counted(resolved, **words):
-        seen.append(resolved.collective.sizes_bytes)
-        return real(resolved, **words)
+    def counted(real):
+        def run(resolved, **words):
+            seen.append(resolved.collective.sizes_bytes)
+            return real(resolved, **words)
 
-    real = predict.run_resolved
-    monkeypatch.setattr(predict, "run_resolved", counted)
-    monkeypatch.setattr(nics, "run_resolved", counted)
+        return run
+
+    monkeypatch.setattr(predict, "run_rows", counted(predict.run_rows))
+    monkeypatch.setattr(nics, "run_resolved", counted(nics.run_resolved))
     return seen
 
 
