@@ -8,17 +8,20 @@ Headers, flags of LL and what else a model adds on the wire are left out: they w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from simulator.base.errors import CollsimError
+from simulator.compose.choose import choose
 from simulator.compose.cluster import Cluster
-from simulator.compose.run import run_resolved
+from simulator.compose.programs import call_of, plan_call
+from simulator.compose.report import link_busy_s
+from simulator.fabric.model import LINK_KINDS, VERTEX_KINDS
 from simulator.importers import MeasuredTable
-from simulator.results.model import LinkLoad, Row
+from simulator.results.model import Row
+from simulator.scenario.schema import CollectiveSpec
 from simulator.verdict.predict import Clusters, PredictedRow
 from simulator.verdict.setup import SetUp, call_words
 
@@ -27,7 +30,7 @@ __all__ = ["Choice", "choice_of", "nic_shares"]
 Choice = tuple[str, str, int]
 """Algorithm, protocol, channels."""
 
-_OUT = re.compile(r"\.nic\d+$")
+_INSIDE = ("pcie", "nvlink", "xgmi")
 
 
 def choice_of(row: Row) -> Choice:
@@ -40,8 +43,8 @@ def nic_shares(
 ) -> dict[Choice, float]:
     """Return payload bytes that the busiest NIC sends per byte of the call's size, by choice.
 
-    Empty where nothing leaves a node through NICs.  One size of each choice is simulated: bytes
-    are proportional to the size.
+    Empty where nothing leaves a node through NICs.  One size of each choice is planned, not
+    simulated: bytes are proportional to the size.
     """
     largest: dict[Choice, int] = {}
     for row in rows:
@@ -69,16 +72,27 @@ def _share(
     spec = resolved.collective
     if spec is None or not any(spec.sizes_bytes):
         return None
-    algorithm, protocol, channels = choice
-    fixed = replace(
-        resolved,
-        collective=replace(spec, algorithm=algorithm, protocol=protocol, channels=channels),
-    )
     try:
-        links = run_resolved(fixed, cluster=_bare(clusters.of(fixed))).links
+        return _sent_bytes(_bare(clusters.of(resolved)), spec, max(spec.sizes_bytes), choice)
     except CollsimError:
         return None
-    return max((link.wire_bytes for link in links if _leaves(link)), default=None)
+
+
+def _sent_bytes(
+    cluster: Cluster, spec: CollectiveSpec, size_bytes: int, done: Choice
+) -> float | None:
+    """Return what the busiest NIC sends to the network in one call; None where none sends."""
+    group = np.arange(cluster.n_gpus) if spec.ranks is None else np.array(spec.ranks)
+    algorithm, protocol, channels = done
+    call = call_of(spec, len(group), size_bytes)
+    choice = choose(cluster, call, group, algorithm=algorithm, protocol=protocol, channels=channels)
+    in_time = np.zeros(cluster.n_gpus)
+    (lowered, *_) = plan_call(cluster, spec, size_bytes, group, choice, in_time).collectives()
+    fabric = cluster.fabric
+    sent = link_busy_s(cluster, lowered) * fabric.capacity_Bps
+    leaves = np.asarray(fabric.vertex_kind)[fabric.link_src] == VERTEX_KINDS.index("nic")
+    leaves &= ~np.isin(fabric.link_kind, [LINK_KINDS.index(kind) for kind in _INSIDE])
+    return float(sent[leaves].max(initial=0.0)) or None
 
 
 def _bare(cluster: Cluster) -> Cluster:
@@ -97,7 +111,3 @@ def _bare(cluster: Cluster) -> Cluster:
     bare.lowering.link_efficiency = np.ones_like(bare.lowering.link_efficiency)
     bare.hosts, bare.sums_exchanges = cluster.hosts, cluster.sums_exchanges
     return bare
-
-
-def _leaves(link: LinkLoad) -> bool:
-    return bool(_OUT.search(link.src)) and link.kind not in ("pcie", "nvlink", "xgmi")

@@ -241,6 +241,8 @@ def test_the_load_of_a_nic_is_payload(capsys, monkeypatch, tmp_path: Path) -> No
     table = tmp_path / "rows.csv"
     log = str(DATA / "coreweave_h100_mpi_readme.log")
     words = ("compare", log, "--node", "hgx-h100", "--nodes", "12", "-q", "--csv", str(table))
+    # Of large clusters results list the busiest links alone, and those may be inside nodes.
+    monkeypatch.setattr("simulator.compose.report.MOST_LINKS", 8)
     code, out, _ = collsim(capsys, monkeypatch, *words)
     assert code == 0
     assert "payload" in out

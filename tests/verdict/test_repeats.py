@@ -18,7 +18,7 @@ WORDS = {"node": "dgx-a100-80gb", "nodes": "2"}
 
 @pytest.fixture
 def runs(monkeypatch) -> list[tuple[int, ...]]:
-    """Return the list that grows by the sizes of each run on the engine."""
+    """Return the list that grows by the sizes of each run, and of each plan for NICs."""
     seen: list[tuple[int, ...]] = []
 
     def counted(real):
@@ -29,7 +29,13 @@ def runs(monkeypatch) -> list[tuple[int, ...]]:
         return run
 
     monkeypatch.setattr(predict, "run_rows", counted(predict.run_rows))
-    monkeypatch.setattr(nics, "run_resolved", counted(nics.run_resolved))
+    plan_call = nics.plan_call
+
+    def planned(cluster, spec, size_bytes, *words):
+        seen.append((size_bytes,))
+        return plan_call(cluster, spec, size_bytes, *words)
+
+    monkeypatch.setattr(nics, "plan_call", planned)
     return seen
 
 
