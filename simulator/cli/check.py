@@ -39,6 +39,8 @@ MOST_FINDINGS = 8
 """In one line."""
 KNOWN_RANKS = 128
 """Beyond twice the largest machine behind the limits (`validation.alarms`) it is told."""
+MOST_NAMES = 3
+"""Of further causes with the same curve, in one line."""
 BUSY = 0.8
 """From this share of the time on a link binds; below it steps and channels do."""
 CERTAIN = 0.8
@@ -174,7 +176,9 @@ def _line(machine: Machine, inverses: Sequence[Inverse]) -> str:
     parts += [f"{len(told) - MOST_FINDINGS} more"] if len(told) > MOST_FINDINGS else []
     if machine.diagnosis is not None and machine.diagnosis.explanations:
         best = machine.diagnosis.explanations[0]
-        names = " or ".join((best.hypothesis.name, *best.alike))
+        names = " or ".join((best.hypothesis.name, *best.alike[:MOST_NAMES]))
+        rest = len(best.alike) - MOST_NAMES
+        names += f" or {rest} more" if rest > 0 else ""
         parts.append(f"likely {names} ({100 * best.weight:.0f} %)")
     doubts = dict.fromkeys(text for check in machine.checks for text in check.set_up.doubts)
     parts += [text.partition(";")[0] for text in doubts]

@@ -14,7 +14,7 @@ from simulator.verdict.diagnose import Case, Diagnosis, diagnose, thin_sizes
 from simulator.verdict.evidence import distance
 from simulator.verdict.health import Health, judge
 from simulator.verdict.hypotheses import HYPOTHESES
-from simulator.verdict.predict import PredictedRow, predict_rows
+from simulator.verdict.predict import Clusters, PredictedRow, predict_rows
 from simulator.verdict.setup import SetUp
 
 NVLINK = {"node": "dgx-a100-80gb", "nodes": "2"}
@@ -104,6 +104,20 @@ def test_ports_at_half_speed_are_told_with_half_of_the_nics() -> None:
     set_up, _ = context(HOPPER_4)
     best = explained(set_up, table_of(text)).explanations[0]
     assert {"slow_ports", "half_nics"} <= {best.hypothesis.name, *best.alike}
+
+
+def test_a_fault_that_the_library_does_not_see_leaves_its_rings() -> None:
+    set_up, _ = context(NVLINK)
+    call = {"collective.op": "all_reduce", "collective.size": "1M"}
+    healthy = set_up.resolve(call)
+    slow = set_up.resolve({**call, "node.nic_rate": "3 GB/s"})
+    clusters = Clusters()
+    # Asked first, before the healthy cluster has been searched.
+    blind, seeing = clusters.of(slow, healthy), clusters.of(slow)
+    group = np.arange(16)
+    assert blind.tuning_input(group) is clusters.of(healthy).tuning_input(group)
+    speeds = [c.tuning_input(group).graphs["ring"].bw_inter_GBps for c in (blind, seeing)]
+    assert speeds[0] > speeds[1]
 
 
 def test_enough_faults_slow_these_machines_to_be_tested() -> None:
