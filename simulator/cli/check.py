@@ -212,7 +212,7 @@ def _tell_check(check: Check, *, first: bool, alone: bool) -> None:
     typer.echo("")
     typer.echo(f"verdict{'' if alone else ' on this table'}: {check.health.name.lower()}")
     for finding in check.findings:
-        _wrap(f"  {finding.name:<7} {finding.health.name.lower()}: ", finding.words)
+        _wrap(f"  {finding.name:<8} {finding.health.name.lower()}: ", finding.words)
     judged = {finding.name for finding in check.findings}
     if not judged & {*JUDGED[2:]}:
         typer.echo("  no size of 16 MiB or more: bandwidth is not judged")
