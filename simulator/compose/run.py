@@ -44,6 +44,7 @@ from simulator.engine.simulate import simulate
 from simulator.engine.traffic import Collective, Connections, Level, LinkChange
 from simulator.fabric.model import LINK_KINDS
 from simulator.results.model import Provenance, Row, RunResult
+from simulator.scenario.calls import ROOTED
 from simulator.scenario.resolved import Resolved
 
 __all__ = ["run_resolved"]
@@ -350,7 +351,7 @@ class _Runner:
             busbw_Bps=algbw * busbw_factor(call.collective, call.world_size),
             dtype=spec_type,
             redop=self._redop(call),
-            root=call.root if call.collective in ("broadcast", "reduce") else -1,
+            root=call.root if call.collective in ROOTED else -1,
             level=record.level,
             bound_s=limit_s if limit_s > 0 else None,
             binding_link=link,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from simulator.base.errors import CollsimError, Problem, ScenarioError
 from simulator.importers import MeasuredTable
+from simulator.scenario.calls import ROOTED
 from simulator.scenario.nodes import node_template
 from simulator.scenario.plugins import is_profile_file
 from simulator.scenario.resolve import from_words, load
@@ -21,7 +22,6 @@ GUESS_HINT = "a set-up: --node hgx-h100 --nodes 2, or --scenario FILE"
 
 _DTYPES = {"int8": "int8", "char": "int8", "bf16": "bfloat16"}
 _REDUCTIONS = ("sum", "prod", "max", "min", "avg")
-_ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 
 Key = tuple[str | None, int, tuple[tuple[str, str], ...]]
@@ -162,7 +162,7 @@ def call_words(table: MeasuredTable, sizes_bytes: Sequence[int]) -> dict[str, st
         words["collective.channels"] = str(table.channels or 1)
     if table.redop in _REDUCTIONS:
         words["collective.redop"] = table.redop
-    if table.collective in _ROOTED and table.root is not None and table.root >= 0:
+    if table.collective in ROOTED and table.root is not None and table.root >= 0:
         words["collective.root"] = str(table.root)
     return words
 
