@@ -105,11 +105,10 @@ def command(
     )
     pairs = [(_linked(set_up_for(given, table), link or []), table) for _, table in tables]
     tell_doubts(set_up for set_up, _ in pairs)
-    for set_up, table in pairs:
-        tell_outside(set_up, table)
     report: Any
     with progress_of(len(HYPOTHESES), "simulating faults", quiet) as report:
         machines = check_tables(pairs, on_progress=report)
+    tell_outside((entry.set_up, entry.rows) for machine in machines for entry in machine.checks)
     solved: list[list[Inverse]] = [[] for _ in machines]
     if inverse is not None:
         count = sum(len(machine.checks) for machine in machines)

@@ -102,8 +102,6 @@ def _compared(
 
     set_ups = [set_up_for(given, table).as_observed() for _, table in tables]
     tell_doubts(set_ups)
-    for set_up, (_, table) in zip(set_ups, tables, strict=True):
-        tell_outside(set_up, table)
     clusters = Clusters()
     alone = len(tables) == 1
     steps = len({row.size_bytes for row in tables[0][1].rows}) if alone else len(tables)
@@ -114,6 +112,7 @@ def _compared(
             found.append(_compare(file, table, set_up, clusters, report if alone else None))
             if report is not None and not alone:
                 report(len(found), steps)
+    tell_outside((entry.set_up, entry.rows) for entry in found)
     return found
 
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from simulator.base.errors import Problem
+    from simulator.costs.calibration import Calibration
     from simulator.importers import MeasuredTable
+    from simulator.verdict.predict import PredictedRow
     from simulator.verdict.setup import SetUp
 
 __all__ = [
@@ -210,22 +212,41 @@ def tell_set_up(set_up: SetUp) -> None:
         typer.echo(f"the log says: {text}")
 
 
-def tell_outside(set_up: SetUp, table: MeasuredTable) -> None:
-    """Warn of rows that lie outside what a calibrated profile was fitted to."""
+def tell_outside(predicted: Iterable[tuple[SetUp, Sequence[PredictedRow]]]) -> None:
+    """Warn once of rows that lie outside what a calibrated profile was fitted to.
+
+    Parameters
+    ----------
+    predicted
+        The set-up and the rows of each table.
+    """
+    from simulator.compose.calibrated import settings_of
+    from simulator.costs.calibration import way_key
     from simulator.costs.profile import load_profile
     from simulator.scenario.nodes import node_template
 
-    resolved = set_up.resolve({"collective.op": "barrier"})
-    calibration = load_profile(resolved.costs.profile).calibration
-    sizes = [row.size_bytes for row in table.rows if row.size_bytes > 0]
-    if calibration is None or table.n_ranks is None or not sizes:
-        return
-    nodes = sum(group.nodes for group in resolved.node_groups) or table.n_nodes or 1
-    presets = [node_template(group.node).name for group in resolved.node_groups]
-    reasons: list[str] = []
-    for size_bytes in (min(sizes), max(sizes)):
-        reasons += calibration.outside(
-            table.collective, table.n_ranks, nodes, size_bytes, nodes_of=presets
-        )
-    if reasons:
-        typer.echo(f"warning: {calibration.warning(reasons)}", err=True)
+    reasons: dict[str, list[str]] = {}
+    words: dict[str, Calibration] = {}
+    for set_up, rows in predicted:
+        resolved = set_up.resolve({"collective.op": "barrier"})
+        profile = load_profile(resolved.costs.profile)
+        calibration = profile.calibration
+        if calibration is None:
+            continue
+        words[calibration.file] = calibration
+        presets = [node_template(group.node).name for group in resolved.node_groups]
+        for row in (row.predicted for row in rows if row.predicted.world_size > 1):
+            reasons.setdefault(calibration.file, []).extend(
+                calibration.outside(
+                    row.collective,
+                    row.world_size,
+                    row.n_nodes,
+                    row.size_bytes,
+                    nodes_of=presets,
+                    way=way_key(row.algorithm, row.protocol),
+                    settings=settings_of(resolved, profile.version),
+                )
+            )
+    for file, found in reasons.items():
+        if found:
+            typer.echo(f"warning: {words[file].warning(found)}", err=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.base.errors import Problem, ScenarioError, TopologyError
+from simulator.compose.calibrated import settings_of
 from simulator.compose.cluster import Cluster
 from simulator.compose.environment import (
     Applied,
@@ -90,6 +91,7 @@ def build_fabric(
 def build_cluster(resolved: Resolved) -> Cluster:
     """Return the cluster of a scenario, ready for calls."""
     profile = load_profile(resolved.costs.profile).with_overrides(resolved.costs.overrides)
+    usual_version = profile.version
     if resolved.costs.version is not None:
         profile = profile.of_version(resolved.costs.version)
     profile = replace(profile, gpus_per_process=resolved.costs.gpus_per_process)
@@ -117,6 +119,8 @@ def build_cluster(resolved: Resolved) -> Cluster:
         profile = replace(profile, environment={**profile.environment, **view})
     cluster = Cluster(fabric, Router(fabric, applied.routing), profile)
     cluster.notes, cluster.warnings = applied.notes, applied.warnings
+    if cluster.calibrated is not None:
+        cluster.calibrated.settings = settings_of(resolved, usual_version)
     _tell_version(cluster, resolved.costs.version)
     return cluster
 

@@ -9,7 +9,9 @@ there ends at the efficiency of its kind.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +20,63 @@ from simulator.collectives.call import Call
 from simulator.costs.calibration import Calibration, way_key
 from simulator.engine.traffic import Collective
 from simulator.fabric.fabric import Fabric
+from simulator.fabric.options import RoutingOptions
+from simulator.scenario.plain import to_plain
+from simulator.scenario.resolved import Resolved
+from simulator.scenario.schema import NodeSpec
 
-__all__ = ["Calibrated", "scaled"]
+__all__ = ["Calibrated", "scaled", "settings_of"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+
+
+_TOLD_BY_WAY = ("NCCL_ALGO", "NCCL_PROTO")
+_ONLY_PRINTS = "NCCL_DEBUG"
+
+
+def settings_of(resolved: Resolved, version: str) -> dict[str, str]:
+    """Return what a calibration's rows and a call must have in common, by dotted key.
+
+    GPUs of a process, the library's version, and everything that is not usual of nodes, routes,
+    network, environment and constants.  Algorithm and protocol are not among it.
+
+    Parameters
+    ----------
+    resolved
+        The scenario.
+    version
+        Of the library where the scenario names none.
+    """
+    found: dict[str, Any] = {
+        "costs.gpus_per_process": resolved.costs.gpus_per_process,
+        "costs.version": resolved.costs.version or version,
+    }
+    found |= {f"costs.overrides.{key}": value for key, value in resolved.costs.overrides.items()}
+    for group in resolved.node_groups:
+        usual = to_plain(NodeSpec(preset=group.node.preset, links={}))
+        found |= dict(_unlike(to_plain(group.node), usual, "node"))
+    found |= dict(_unlike(to_plain(resolved.routing), to_plain(RoutingOptions()), "routing"))
+    if resolved.fabric is not None:
+        options = resolved.fabric.options
+        found["fabric.kind"] = resolved.fabric.kind
+        found |= dict(_unlike(to_plain(options), to_plain(type(options)()), "fabric"))
+    for name, value in resolved.env.items():
+        if name not in _TOLD_BY_WAY and not name.startswith(_ONLY_PRINTS):
+            found[f"env.{name}"] = value
+    return {key: str(value) for key, value in found.items()}
+
+
+def _unlike(
+    given: Mapping[str, Any], usual: Mapping[str, Any], path: str
+) -> Iterator[tuple[str, Any]]:
+    """Generate the values that differ from the usual ones, by dotted key."""
+    for key, value in given.items():
+        here, other = f"{path}.{key}", usual.get(key)
+        if isinstance(value, Mapping):
+            yield from _unlike(value, other if isinstance(other, Mapping) else {}, here)
+        elif value != other:
+            yield here, value
 
 
 def scaled(collective: Collective, factor: float, efficiency: FloatArray) -> Collective:
@@ -71,6 +125,8 @@ class Calibrated:
     def __init__(self, fabric: Fabric, calibration: Calibration) -> None:
         self.fabric = fabric
         self.calibration = calibration
+        self.settings: Mapping[str, str] | None = None
+        """What is not usual in the run, see `settings_of`; None: not looked at."""
         self._reasons: dict[str, None] = {}
 
     def factor(self, call: Call, group: IntArray, algorithm: str, protocol: str) -> float:
@@ -89,20 +145,34 @@ class Calibrated:
             )
         )
 
-    def note(self, call: Call, group: IntArray) -> None:
+    def note(self, call: Call, group: IntArray, algorithm: str, protocol: str) -> None:
         """Keep in mind in how far a call lies outside what was measured."""
         if call.world_size > 1:
             presets, n_nodes = self._nodes(group)
             reasons = self.calibration.outside(
-                call.collective, call.world_size, n_nodes, call.size_bytes, nodes_of=presets
+                call.collective,
+                call.world_size,
+                n_nodes,
+                call.size_bytes,
+                nodes_of=presets,
+                way=way_key(algorithm, protocol),
+                settings=self.settings,
             )
             self._reasons.update(dict.fromkeys(reasons))
 
-    def half_width(self, call: Call, group: IntArray) -> float | None:
+    def half_width(
+        self, call: Call, group: IntArray, algorithm: str, protocol: str
+    ) -> float | None:
         """Return the half width in log time of the 80 % band; None: that of the base profile."""
         presets, n_nodes = self._nodes(group)
         return self.calibration.half_width(
-            call.collective, call.world_size, n_nodes, call.size_bytes, nodes_of=presets
+            call.collective,
+            call.world_size,
+            n_nodes,
+            call.size_bytes,
+            nodes_of=presets,
+            way=way_key(algorithm, protocol),
+            settings=self.settings,
         )
 
     @property

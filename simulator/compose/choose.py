@@ -43,7 +43,7 @@ _UNFITTED = (
 
 def lone_time_s(cluster: Cluster, call: Call, group: IntArray, choice: Choice) -> float:
     """Return the time of one call with all ranks on time and the network to itself, folded."""
-    collective = cluster.collective(call, group, choice)
+    collective = cluster.collective(call, group, choice, noted=False)
     program = Program(ranks=group, operations=(Start(collective=collective),))
     return simulate(cluster.network, [program], level="folded").end_s
 

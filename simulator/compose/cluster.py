@@ -287,13 +287,18 @@ class Cluster:
         *,
         name: str | None = None,
         router: Router | None = None,
+        noted: bool = True,
     ) -> Collective:
-        """Return the engine's form of a call on a group of global ranks."""
+        """Return the engine's form of a call on a group of global ranks.
+
+        With *noted* false nothing is warned of: the call is only one of those to choose from.
+        """
         ranks = np.asarray(group, dtype=np.int64)
         lowered = self._lowered(call, ranks, choice, name, router)
         if self.calibrated is None:
             return lowered
-        self.calibrated.note(call, ranks)
+        if noted:
+            self.calibrated.note(call, ranks, choice.algorithm, choice.protocol)
         factor = self.factor(call, ranks, choice)
         return scaled(lowered, factor, self.lowering.link_efficiency)
 

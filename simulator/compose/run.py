@@ -358,10 +358,12 @@ class _Runner:
             binding_kind=kind,
             binding_share=busy,
             launch_s=self._launch_s(choice, time_s),
-            uncertainty_s=self._uncertainty_s(call, group, time_s),
+            uncertainty_s=self._uncertainty_s(call, group, choice, time_s),
         )
 
-    def _uncertainty_s(self, call: Call, group: IntArray, time_s: float) -> float | None:
+    def _uncertainty_s(
+        self, call: Call, group: IntArray, choice: Choice, time_s: float
+    ) -> float | None:
         """Return what the time may be longer by: 80 % of machines left out of the fit were in it.
 
         None for a profile that was not fitted, and for one rank alone, of which no fit knows.
@@ -370,7 +372,9 @@ class _Runner:
             return None
         nodes = self.cluster.group_nodes(group)
         calibrated = self.cluster.calibrated
-        width = None if calibrated is None else calibrated.half_width(call, group)
+        width = None
+        if calibrated is not None:
+            width = calibrated.half_width(call, group, choice.algorithm, choice.protocol)
         if width is not None:
             return math.expm1(width) * time_s
         share = self.cluster.profile.uncertainty(call.size_bytes, nodes)

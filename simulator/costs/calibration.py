@@ -75,6 +75,11 @@ class Measured:
     ranks: int
     nodes: int
     sizes_bytes: tuple[int, int]
+    ways: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By way (`way_key`) the sizes to which it holds; empty: not told."""
+    settings: Mapping[str, str] | None = None
+    """Dotted keys of what was not usual in the run: `simulator.compose.calibrated.settings_of`;
+    None: not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,15 +121,18 @@ class Calibration:
         collective, n_ranks, n_nodes, size_bytes
             The call.
         way
-            As `way_key` returns it.
+            As `way_key` returns it.  One that was not measured at the size has no curve of its
+            own; what is common to all ways stays, so that ways can be compared.
         nodes_of
             Presets of the call's nodes; another machine than the fitted one has no factor.
         """
         if set(nodes_of) != {self.node}:
             return 0.0
+        known = self.way_sizes(collective, n_ranks, n_nodes)
+        least, most = (0.0, math.inf) if known is None else known.get(way, (math.inf, 0.0))
         curves = (
             self.common,
-            self.ways.get(way),
+            self.ways.get(way) if least <= size_bytes <= most else None,
             self.tables.get(table_key(collective, n_ranks, n_nodes)),
         )
         return sum(curve.at(size_bytes) for curve in curves if curve is not None and curve.values)
@@ -137,8 +145,21 @@ class Calibration:
         size_bytes: float,
         *,
         nodes_of: Iterable[str],
+        way: str | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> tuple[str, ...]:
-        """Return in how far a call lies outside what was measured, in words; empty: inside."""
+        """Return in how far a call lies outside what was measured, in words; empty: inside.
+
+        Parameters
+        ----------
+        collective, n_ranks, n_nodes, size_bytes, nodes_of
+            As `log_factor`.
+        way
+            As `way_key` returns it; None: not looked at.
+        settings
+            What is not usual in the run: `simulator.compose.calibrated.settings_of`; None: not
+            looked at.
+        """
         found: list[str] = []
         others = sorted(set(nodes_of) - {self.node})
         found += [f"node {name}" for name in others]
@@ -156,7 +177,56 @@ class Calibration:
             found.append(f"{collective} below {format_size(least)}")
         if size_bytes > most:
             found.append(f"{collective} above {format_size(most)}")
+        if way is not None:
+            found += self._other_way(collective, n_ranks, n_nodes, size_bytes, way)
+        if settings is not None:
+            found += self._other_settings(near, n_nodes, settings)
         return tuple(found)
+
+    def way_sizes(
+        self, collective: str, n_ranks: int, n_nodes: int
+    ) -> Mapping[str, tuple[float, float]] | None:
+        """Return the ways that were measured, with the sizes to which each holds.
+
+        Those of the table with the same ranks and nodes, else of all tables of the collective.
+        A file that does not say it has the ways with a curve, at all sizes; None: it has none.
+        """
+        near = [entry for entry in self.measured if entry.collective == collective]
+        own = [entry for entry in near if (entry.ranks, entry.nodes) == (n_ranks, n_nodes)]
+        found: dict[str, tuple[float, float]] = {}
+        for entry in own or near:
+            for way, (low, high) in entry.ways.items():
+                least, most = found.get(way, (low, high))
+                found[way] = min(least, low), max(most, high)
+        if found:
+            return found
+        return dict.fromkeys(self.ways, (0.0, math.inf)) or None
+
+    def _other_way(
+        self, collective: str, n_ranks: int, n_nodes: int, size_bytes: float, way: str
+    ) -> list[str]:
+        """Return that a way was not measured, or not at the size."""
+        known = self.way_sizes(collective, n_ranks, n_nodes)
+        if known is None:
+            return []
+        if way not in known:
+            return [f"{collective} by {way}"]
+        low, high = known[way]
+        least, most = self.sizes_of(collective)
+        # Beyond all sizes the collective itself is told to be outside.
+        if least <= size_bytes < low:
+            return [f"{collective} by {way} below {format_size(int(low))}"]
+        if high < size_bytes <= most:
+            return [f"{collective} by {way} above {format_size(int(high))}"]
+        return []
+
+    def _other_settings(
+        self, near: Iterable[Measured], n_nodes: int, settings: Mapping[str, str]
+    ) -> list[str]:
+        """Return what differs from the settings of the table that is most alike."""
+        entries = list(near)
+        alike = [entry for entry in entries if (entry.nodes > 1) == (n_nodes > 1)]
+        return min((_apart(entry.settings, settings) for entry in alike or entries), key=len)
 
     def sizes_of(self, collective: str) -> tuple[int, int]:
         """Return the smallest and the largest size that were measured of a collective."""
@@ -171,10 +241,22 @@ class Calibration:
         size_bytes: float,
         *,
         nodes_of: Iterable[str],
+        way: str | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> float | None:
-        """Return the half width in log time of the 80 % band; None: that of the base profile."""
-        presets = tuple(nodes_of)
-        if self.outside(collective, n_ranks, n_nodes, size_bytes, nodes_of=presets):
+        """Return the half width in log time of the 80 % band; None: that of the base profile.
+
+        Parameters are those of `outside`.
+        """
+        if self.outside(
+            collective,
+            n_ranks,
+            n_nodes,
+            size_bytes,
+            nodes_of=tuple(nodes_of),
+            way=way,
+            settings=settings,
+        ):
             return None
         rows = self.bands.get(table_key(collective, n_ranks, n_nodes), self.bands.get("other"))
         if not rows:
@@ -202,6 +284,26 @@ class Calibration:
             f"{self.file}: outside its fit: {', '.join(dict.fromkeys(reasons))}. Measured: "
             f"{self.words}. Elsewhere its constants stand with the uncertainty of {self.base}."
         )
+
+
+_OFTEN_UNTOLD = ("costs.version", "costs.gpus_per_process")
+"""Settings that always have a value, which a file without settings does not say."""
+
+
+def _apart(then: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
+    """Return the settings that differ, in words."""
+    if then is None:
+        then = {}
+        now = {key: value for key, value in now.items() if key not in _OFTEN_UNTOLD}
+    found = []
+    for key in sorted({*then, *now}):
+        if key not in now:
+            found.append(f"without {key} {then[key]}")
+        elif key not in then:
+            found.append(f"{key} {now[key]}")
+        elif then[key] != now[key]:
+            found.append(f"{key} {now[key]} (fitted with {then[key]})")
+    return found
 
 
 def _span(values: list[int]) -> str:

@@ -366,11 +366,33 @@ class _Reader:
                     ends or entry, f"{path}.sizes_bytes", "is no range", "[least, most] in bytes"
                 )
                 continue
-            low, high = (int(size) for size in sizes)
             found.append(
-                Measured(collective=collective, ranks=ranks, nodes=nodes, sizes_bytes=(low, high))
+                Measured(
+                    collective=collective,
+                    ranks=ranks,
+                    nodes=nodes,
+                    sizes_bytes=(int(sizes[0]), int(sizes[1])),
+                    ways=self._ways(items.get("ways"), f"{path}.ways"),
+                    settings=self._settings(items.get("settings"), f"{path}.settings"),
+                )
             )
         return tuple(found)
+
+    def _ways(self, node: yaml.Node | None, path: str) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for name, ends in () if node is None else self._pairs(node, path):
+            sizes = self._list(ends, f"{path}.{name}")
+            if len(sizes) == 2 and 0 < sizes[0] <= sizes[1]:
+                found[name] = int(sizes[0]), int(sizes[1])
+            else:
+                self.refuse(ends, f"{path}.{name}", "is no range", "[least, most] in bytes")
+        return found
+
+    def _settings(self, node: yaml.Node | None, path: str) -> dict[str, str] | None:
+        if node is None:
+            return None
+        pairs = list(self._pairs(node, path))
+        return {key: self._text(value, f"{path}.{key}", node) for key, value in pairs}
 
     def _count(self, node: yaml.Node | None, path: str, entry: yaml.Node) -> int:
         if isinstance(node, yaml.ScalarNode) and node.value.isascii() and node.value.isdigit():

@@ -149,3 +149,73 @@ def test_training_steps_take_the_factor_and_tell_what_lies_outside(tmp_path: Pat
     )
     (warning,) = fsdp.warnings
     assert "outside its fit: all_gather" in warning
+
+
+WORDS = {
+    "node": "dgx-a100-80gb",
+    "collective.op": "all_reduce",
+    "collective.sizes": "[64M]",
+    "costs.gpus_per_process": "8",
+}
+
+
+def told(tmp_path: Path, **changed: str) -> tuple[tuple[str, ...], float]:
+    """Return the warnings and the uncertainty, as a share, of a call on a calibrated machine."""
+    path = Path(profile(tmp_path, 0.1))
+    path.write_text(
+        path.read_text().replace(
+            "000]}",
+            "000], ways: {ring/LL: [1, 4194304], ring/Simple: [1, 1000000000000]}, "
+            "settings: {costs.gpus_per_process: '8', costs.version: '2.23'}}",
+        )
+        + "bands: {tables: {other: [[1.0e+15, 0.05]]}}\n"
+    )
+    words = WORDS | {"costs.profile": str(path)}
+    words |= {key.replace("__", "."): value for key, value in changed.items()}
+    found = run_resolved(from_words(words).variants[0])
+    (row,) = found.rows
+    assert row.uncertainty_s is not None
+    return tuple(t for t in found.warnings if "outside" in t), row.uncertainty_s / row.time_s
+
+
+def test_as_fitted_it_has_its_own_band(tmp_path: Path) -> None:
+    warnings, share = told(tmp_path)
+    assert warnings == ()
+    assert share == pytest.approx(np.expm1(0.05))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("collective.algorithm", "double_binary_tree", "all_reduce by double_binary_tree/"),
+        ("env.NCCL_PROTO", "LL", "all_reduce by ring/LL above 4 MiB"),
+        ("env.NCCL_P2P_DISABLE", "1", "env.NCCL_P2P_DISABLE 1"),
+        ("routing.p2p", "no", "routing.p2p False"),
+        ("node.nic_rate", "400 Gbit/s", "node.nic_rate 50 GB/s"),
+        ("node.links.nvlink.bandwidth", "100 GB/s", "node.links.nvlink.bandwidth 100 GB/s"),
+        ("costs.overrides.launch.time", "20 us", "costs.overrides.launch.time 20 us"),
+        ("costs.version", "2.21.5", "costs.version 2.21.5 (fitted with 2.23)"),
+        ("costs.gpus_per_process", "1", "costs.gpus_per_process 1 (fitted with 8)"),
+    ],
+)
+def test_what_was_not_measured_is_told_and_has_the_shipped_band(
+    tmp_path: Path, key: str, value: str, words: str
+) -> None:
+    (warning,), share = told(tmp_path, **{key: value})
+    assert words in warning
+    shipped = run_resolved(from_words(WORDS | {key: value}).variants[0]).rows[0]
+    assert shipped.uncertainty_s is not None
+    assert share == pytest.approx(shipped.uncertainty_s / shipped.time_s)
+
+
+def test_what_only_prints_is_inside(tmp_path: Path) -> None:
+    assert told(tmp_path, **{"env.NCCL_DEBUG": "INFO"})[0] == ()
+
+
+def test_ways_that_are_only_weighed_are_not_told(tmp_path: Path) -> None:
+    words = WORDS | {"costs.profile": profile(tmp_path, 0.1)}
+    resolved = from_words(words).variants[0]
+    cluster = build_cluster(resolved)
+    call, group = Call(collective="all_to_all", world_size=8, size_bytes=1 << 20), np.arange(8)
+    lone_time_s(cluster, call, group, Choice(algorithm="direct", protocol="LL", n_channels=1))
+    assert cluster.outside == ()

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from simulator.base.errors import CalibrationError
 from simulator.base.errors import Problem as Wrong
+from simulator.compose.calibrated import settings_of
 from simulator.compose.cluster import Cluster
 from simulator.compose.programs import call_of
 from simulator.costs.calibration import way_key
@@ -394,6 +395,7 @@ class _Work:
             rows=len(mine),
             sizes_bytes=(min(row.size_bytes for row in mine), max(row.size_bytes for row in mine)),
             set_up=entry.set_up.title,
+            settings=settings_of(self._resolved(index), load_profile(self.base).version),
         )
 
     def _tell(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,10 @@ class TableData:
     rows: int
     sizes_bytes: tuple[int, int]
     set_up: str
+    ways: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By algorithm and protocol the sizes to which it holds."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What was not usual in the run, see `simulator.compose.calibrated.settings_of`."""
 
     @property
     def key(self) -> str:
@@ -213,7 +217,7 @@ class CalibratedFile:
         table_numbers = dict(zip(keys, rest.machine.table.tolist(), strict=True))
         return replace(
             self,
-            data=tuple(data),
+            data=_with_ways(data, ways, octave, of_row),
             first_octave=first,
             common=curve(0),
             ways=curves(1, way_numbers, "way"),
@@ -285,6 +289,8 @@ class CalibratedFile:
                     "ranks": entry.ranks,
                     "nodes": entry.nodes,
                     "sizes_bytes": list(entry.sizes_bytes),
+                    "ways": {name: list(sizes) for name, sizes in entry.ways.items()},
+                    "settings": dict(entry.settings),
                 }
                 for entry in self.data
             ],
@@ -301,6 +307,27 @@ class CalibratedFile:
             self.document(), sort_keys=False, width=100, allow_unicode=True, default_flow_style=None
         )
         return "# Written by `collsim fit`; what it rests on stands under `fitted`.\n" + str(dumped)
+
+
+def _with_ways(
+    data: Sequence[TableData], ways: Sequence[str], octave: FloatArray, of_row: Sequence[int]
+) -> tuple[TableData, ...]:
+    """Return the tables with the sizes of each way, up to the next size of the table.
+
+    Where between two sizes the library changes its way is not known.
+    """
+    sizes = [round(value) for value in (2.0**octave).tolist()]
+    found = []
+    for index, entry in enumerate(data):
+        mine = [i for i, table in enumerate(of_row) if table == index]
+        every = sorted({sizes[i] for i in mine})
+        spans: dict[str, tuple[int, int]] = {}
+        for name in dict.fromkeys(ways[i] for i in mine):
+            places = [every.index(sizes[i]) for i in mine if ways[i] == name]
+            last = min(max(places) + 1, len(every) - 1)
+            spans[name] = every[max(min(places) - 1, 0)], every[last]
+        found.append(replace(entry, ways=spans))
+    return tuple(found)
 
 
 def _bands(
