@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +21,18 @@ import yaml
 from simulator.base.errors import CalibrationError, CollsimError, Problem, nearest
 from simulator.base.fields import MOST_TIME_S
 from simulator.base.units import exact_time, parse_time
-from simulator.costs.calibration import Calibration, Curve, Measured
+from simulator.costs.calibration import Calibration, Curve, Measured, table_key, way_key
+from simulator.costs.calibration_names import ALGORITHMS, COLLECTIVES
 
-__all__ = ["constants_of", "identity_of", "is_profile_file", "merged", "read_calibration"]
+__all__ = [
+    "ALGORITHMS",
+    "COLLECTIVES",
+    "constants_of",
+    "identity_of",
+    "is_profile_file",
+    "merged",
+    "read_calibration",
+]
 
 _TEXTS = ("name", "summary", "reference", "extends")
 _OURS = ("discrepancy", "bands", "fitted")
@@ -33,6 +43,7 @@ _RATIOS = re.compile(r".*(launch|alpha|closing)_share")
 """Constants that may be above one; rates have a limit of their own."""
 _MOST_RATIO, _MOST_GBps, _MOST_LOG, _MOST_OCTAVE = 100.0, 1e6, 5.0, 64
 _MOST_BYTES = 1 << 20
+_TABLE = "table of fitted.ranges"
 
 
 def is_profile_file(name: str) -> bool:
@@ -158,6 +169,9 @@ class _Reader:
         base = self._base(root, top, names)
         if base is None:
             return None
+        for key in _TEXTS:
+            if key in top and not isinstance(top[key], yaml.ScalarNode):
+                self.refuse(top[key], key, "is no text", "a text")
         data = data_of(base)
         known = constants_of(data)
         moved: dict[str, Any] = {}
@@ -166,7 +180,8 @@ class _Reader:
                 self._tuning(node, data, moved)
             elif key not in (*_TEXTS, *_OURS):
                 self._constants(node, key, known, data, moved)
-        calibration = self._calibration(root, top, base, identity_of(data))
+        self._idle(top, data, moved)
+        calibration = self._calibration(root, top, base, data)
         over = _nested(moved)
         for key in ("summary", "reference"):
             if isinstance(top.get(key), yaml.ScalarNode):
@@ -177,10 +192,16 @@ class _Reader:
         allowed = "the YAML file of a profile, such as `collsim fit --out` writes"
         path = Path(self.path)
         try:
-            if path.stat().st_size > _MOST_BYTES:
+            if not stat.S_ISREG(path.stat().st_mode):
+                what = "a folder" if path.is_dir() else "no regular file"
+                self.refuse(None, "", f"cannot read: is {what}", allowed)
+                return None
+            with path.open("rb") as file:
+                raw = file.read(_MOST_BYTES + 1)
+            if len(raw) > _MOST_BYTES:
                 self.refuse(None, "", "has more than 1 MiB", allowed)
                 return None
-            text = path.read_text("utf-8")
+            text = raw.decode("utf-8")
         except OSError as error:
             self.refuse(None, "", f"cannot read: {error.strerror}", allowed)
             return None
@@ -298,9 +319,36 @@ class _Reader:
             return None
         return value
 
+    def _idle(
+        self, top: Mapping[str, yaml.Node], data: Mapping[str, Any], moved: Mapping[str, Any]
+    ) -> None:
+        """Refuse an efficiency of links that every GPU generation has for itself."""
+        for key, value in moved.items():
+            words = key.split(".")
+            if words[0] != "links" or words[-1] != "efficiency":
+                continue
+            own = [
+                f"generations.{name}.links.{words[1]}"
+                for name, entry in data.get("generations", {}).items()
+                if words[1] in entry.get("links", {})
+            ]
+            if own and value != float(data["links"][words[1]]["efficiency"]):
+                node = _below(top["links"], words[1:])
+                message = "changes nothing: GPU generations have their own"
+                self.refuse(node, key, message, ", ".join(own))
+
     def _tuning(self, node: yaml.Node, data: Mapping[str, Any], moved: dict[str, Any]) -> None:
+        # Only files that name a version need the library's tables.
+        from simulator.costs.nccl.version import NcclVersion, nearest_supported
+
         for key, value in self._pairs(node, "tuning"):
             if key == "version" and isinstance(value, yaml.ScalarNode) and "tuning" in data:
+                try:
+                    nearest_supported(NcclVersion.parse(str(value.value)))
+                except CollsimError as error:
+                    for found in error.problems:
+                        self.refuse(value, "tuning.version", found.message, found.allowed)
+                    continue
                 moved["tuning.version"] = value.value
             else:
                 self.refuse(value, f"tuning.{key}", "unknown key", "version, of NCCL's profile")
@@ -308,7 +356,11 @@ class _Reader:
     # -- what a fit adds ------------------------------------------------------------------------
 
     def _calibration(
-        self, root: yaml.Node, top: Mapping[str, yaml.Node], base: str, now: str
+        self,
+        root: yaml.Node,
+        top: Mapping[str, yaml.Node],
+        base: str,
+        data: Mapping[str, Any],
     ) -> Calibration | None:
         if not any(key in top for key in _OURS):
             return None
@@ -321,9 +373,11 @@ class _Reader:
             key: self._text(fitted.get(key), f"fitted.{key}", top["fitted"])
             for key in ("node", "base_identity")
         }
-        measured = self._measured(fitted.get("ranges"), top["fitted"])
-        common, ways, tables = self._discrepancy(top.get("discrepancy"))
-        bands = self._bands(top.get("bands"))
+        names = [way_key(a, protocol) for a in ALGORITHMS for protocol in data["protocols"]]
+        measured = self._measured(fitted.get("ranges"), top["fitted"], names)
+        keys = [table_key(entry.collective, entry.ranks, entry.nodes) for entry in measured]
+        common, ways, tables = self._discrepancy(top.get("discrepancy"), names, keys)
+        bands = self._bands(top.get("bands"), keys)
         if len(self.problems) > before:
             return None
         name = top.get("name")
@@ -332,7 +386,7 @@ class _Reader:
             file=self.path,
             base=base,
             base_identity=texts["base_identity"],
-            base_now=now,
+            base_now=identity_of(data),
             node=texts["node"],
             measured=measured,
             common=common,
@@ -347,7 +401,9 @@ class _Reader:
         self.refuse(node or section, path, "is missing", "a text")
         return ""
 
-    def _measured(self, node: yaml.Node | None, section: yaml.Node) -> tuple[Measured, ...]:
+    def _measured(
+        self, node: yaml.Node | None, section: yaml.Node, names: Sequence[str]
+    ) -> tuple[Measured, ...]:
         if not isinstance(node, yaml.SequenceNode) or not node.value:
             allowed = "a list of collective, ranks, nodes, sizes_bytes: [least, most]"
             self.refuse(node or section, "fitted.ranges", "is missing or empty", allowed)
@@ -357,6 +413,9 @@ class _Reader:
             path = f"fitted.ranges[{index}]"
             items = dict(self._pairs(entry, path))
             collective = self._text(items.get("collective"), f"{path}.collective", entry)
+            if collective:
+                where = items["collective"]
+                self._known(where, f"{path}.collective", collective, COLLECTIVES, "collective")
             ranks = self._count(items.get("ranks"), f"{path}.ranks", entry)
             nodes = self._count(items.get("nodes"), f"{path}.nodes", entry)
             ends = items.get("sizes_bytes")
@@ -372,15 +431,18 @@ class _Reader:
                     ranks=ranks,
                     nodes=nodes,
                     sizes_bytes=(int(sizes[0]), int(sizes[1])),
-                    ways=self._ways(items.get("ways"), f"{path}.ways"),
+                    ways=self._ways(items.get("ways"), f"{path}.ways", names),
                     settings=self._settings(items.get("settings"), f"{path}.settings"),
                 )
             )
         return tuple(found)
 
-    def _ways(self, node: yaml.Node | None, path: str) -> dict[str, tuple[int, int]]:
+    def _ways(
+        self, node: yaml.Node | None, path: str, names: Sequence[str]
+    ) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int]] = {}
         for name, ends in () if node is None else self._pairs(node, path):
+            self._known(ends, f"{path}.{name}", name, names, "algorithm and protocol")
             sizes = self._list(ends, f"{path}.{name}")
             if len(sizes) == 2 and 0 < sizes[0] <= sizes[1]:
                 found[name] = int(sizes[0]), int(sizes[1])
@@ -394,11 +456,35 @@ class _Reader:
         pairs = list(self._pairs(node, path))
         return {key: self._text(value, f"{path}.{key}", node) for key, value in pairs}
 
-    def _count(self, node: yaml.Node | None, path: str, entry: yaml.Node) -> int:
-        if isinstance(node, yaml.ScalarNode) and node.value.isascii() and node.value.isdigit():
-            return int(node.value)
-        self.refuse(node or entry, path, "is no whole number", "a whole number")
-        return 0
+    def _known(
+        self, node: yaml.Node, path: str, name: str, known: Sequence[str], what: str
+    ) -> None:
+        if name not in known:
+            allowed = ", ".join(known) if len(known) < 12 else f"such as {known[0]}"
+            self.refuse(node, path, f"unknown {what} {name!r}", allowed, nearest(name, known))
+
+    def _count(
+        self,
+        node: yaml.Node | None,
+        path: str,
+        entry: yaml.Node,
+        least: int = 1,
+        most: float = math.inf,
+    ) -> int:
+        end = "" if most == math.inf else f" … {most:g}"
+        allowed = f"a whole number, {least}{end}" if end else f"a whole number from {least} on"
+        try:
+            text = node.value if isinstance(node, yaml.ScalarNode) else ""
+            value = int(text) if text.isascii() and len(text) < 20 else None
+        except ValueError:
+            value = None
+        if value is None:
+            self.refuse(node or entry, path, "is no whole number", allowed)
+            return least
+        if not least <= value <= most:
+            self.refuse(node, path, f"{value} is out of range", allowed)
+            return least
+        return value
 
     def _list(self, node: yaml.Node, path: str) -> list[float]:
         if not isinstance(node, yaml.SequenceNode):
@@ -408,7 +494,7 @@ class _Reader:
         return [value for value in values if value is not None]
 
     def _discrepancy(
-        self, node: yaml.Node | None
+        self, node: yaml.Node | None, ways: Sequence[str], keys: Sequence[str]
     ) -> tuple[Curve, dict[str, Curve], dict[str, Curve]]:
         none = Curve(0, ())
         if node is None:
@@ -419,10 +505,19 @@ class _Reader:
             if key not in names:
                 path = f"discrepancy.{key}"
                 self.refuse(value, path, "unknown key", ", ".join(names), nearest(key, names))
-        octave = self._count(sections.get("first_octave"), "discrepancy.first_octave", node)
+        octave = self._count(
+            sections.get("first_octave"), "discrepancy.first_octave", node, 0, _MOST_OCTAVE - 1
+        )
+        lengths: dict[int, str] = {}
 
         def curve(part: yaml.Node, path: str) -> Curve:
             values = self._list(part, path)
+            lengths.setdefault(len(values), path)
+            first = next(iter(lengths))
+            if len(values) != first:
+                self.refuse(
+                    part, path, f"has {len(values)} values", f"{first}, as {lengths[first]}"
+                )
             if octave + len(values) > _MOST_OCTAVE:
                 self.refuse(part, path, f"{len(values)} values", "octaves of sizes below 2^64 B")
             if any(abs(value) > _MOST_LOG for value in values):
@@ -434,20 +529,25 @@ class _Reader:
                 )
             return Curve(octave, tuple(values))
 
-        def curves(key: str) -> dict[str, Curve]:
+        def curves(key: str, known: Sequence[str], what: str) -> dict[str, Curve]:
             part = sections.get(key)
             path = f"discrepancy.{key}"
-            pairs = () if part is None else self._pairs(part, path)
-            return {name: curve(value, f"{path}.{name}") for name, value in pairs}
+            found: dict[str, Curve] = {}
+            for name, value in () if part is None else self._pairs(part, path):
+                self._known(value, f"{path}.{name}", name, known, what)
+                found[name] = curve(value, f"{path}.{name}")
+            return found
 
         common = sections.get("common")
         return (
             none if common is None else curve(common, "discrepancy.common"),
-            curves("ways"),
-            curves("tables"),
+            curves("ways", ways, "algorithm and protocol"),
+            curves("tables", keys, _TABLE),
         )
 
-    def _bands(self, node: yaml.Node | None) -> dict[str, tuple[tuple[float, float], ...]]:
+    def _bands(
+        self, node: yaml.Node | None, keys: Sequence[str]
+    ) -> dict[str, tuple[tuple[float, float], ...]]:
         found: dict[str, tuple[tuple[float, float], ...]] = {}
         sections = {} if node is None else dict(self._pairs(node, "bands"))
         for key, value in sections.items():
@@ -456,6 +556,7 @@ class _Reader:
         tables = sections.get("tables")
         for name, rows in () if tables is None else self._pairs(tables, "bands.tables"):
             path = f"bands.tables.{name}"
+            self._known(rows, path, name, [*keys, "other"], _TABLE)
             pairs = rows.value if isinstance(rows, yaml.SequenceNode) else []
             listed = [
                 self._list(row, path) if isinstance(row, yaml.SequenceNode) else [] for row in pairs
@@ -468,6 +569,13 @@ class _Reader:
                 continue
             found[name] = tuple((row[0], row[1]) for row in listed)
         return found
+
+
+def _below(node: yaml.Node, words: Sequence[str]) -> yaml.Node:
+    """Return the node at a path that is there."""
+    for word in words:
+        node = next(value for key, value in node.value if key.value == word)
+    return node
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ REPLACES = {
 }
 """Keys that say the same in another way: an override with one drops the others below it."""
 
+_NEVER_EMPTY = ("costs", "costs.profile")
+"""Where nothing would silently mean the usual."""
 _MOST_BASES = 16
 _SEGMENT = re.compile(r"[^.\[\]]+|\[(\d+)\]")
 
@@ -195,10 +197,17 @@ def apply_words(
     Raises
     ------
     ScenarioError
-        All words that are not YAML or whose key leads into a value.
+        All words that are not YAML, that say nothing (``-``), or whose key leads into a value.
     """
     problems: list[Problem] = []
     for key, text in words:
+        if text.strip() == "-" or (not text.strip() and key in _NEVER_EMPTY):
+            problems.append(
+                Problem(
+                    file=place.file, key=key, message=f"{text!r} is no value", allowed="a value"
+                )
+            )
+            continue
         try:
             node = parse_text(text, place.file, place=place, word=True)
             tree = _place(tree, split_key(key), node, place)

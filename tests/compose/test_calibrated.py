@@ -166,7 +166,7 @@ def told(tmp_path: Path, **changed: str) -> tuple[tuple[str, ...], float]:
         path.read_text().replace(
             "000]}",
             "000], ways: {ring/LL: [1, 4194304], ring/Simple: [1, 1000000000000]}, "
-            "settings: {costs.gpus_per_process: '8', costs.version: '2.23'}}",
+            "settings: {costs.gpus_per_process: '8', costs.version: '2.23.0'}}",
         )
         + "bands: {tables: {other: [[1.0e+15, 0.05]]}}\n"
     )
@@ -194,7 +194,7 @@ def test_as_fitted_it_has_its_own_band(tmp_path: Path) -> None:
         ("node.nic_rate", "400 Gbit/s", "node.nic_rate 50 GB/s"),
         ("node.links.nvlink.bandwidth", "100 GB/s", "node.links.nvlink.bandwidth 100 GB/s"),
         ("costs.overrides.launch.time", "20 us", "costs.overrides.launch.time 20 us"),
-        ("costs.version", "2.21.5", "costs.version 2.21.5 (fitted with 2.23)"),
+        ("costs.version", "2.21.5", "costs.version 2.21.5 (fitted with 2.23.0)"),
         ("costs.gpus_per_process", "1", "costs.gpus_per_process 1 (fitted with 8)"),
     ],
 )

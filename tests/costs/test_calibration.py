@@ -243,6 +243,45 @@ def test_names_of_curves() -> None:
         ("[1024, 4096]", "[4096, 1024]", 15, "sizes_bytes: is no range"),
         ("launch: {", "launch: {time: 2 us, ", 3, "launch.time: stands here twice"),
         ("name: mine", "name: [", 3, "is not YAML"),
+        ("name: mine", "name: [1]", 1, "name: is no text"),
+        ("name: mine", "tuning: {version: abc}", 1, "tuning.version: 'abc' is not an NCCL version"),
+        (
+            "name: mine",
+            "links: {nvlink: {efficiency: 0.4}}",
+            1,
+            "links.nvlink.efficiency: changes nothing: GPU generations have their own",
+        ),
+        ("ring/LL:", "ringo/LL:", 8, "Did you mean 'ring/LL'?"),
+        ("ring/LL:", "ring/LLX:", 8, "Did you mean 'ring/LL'?"),
+        (
+            "tables: {all_reduce/8 ranks/1 node: [0.4",
+            "tables: {all_reduce/8 ranks: [0.4",
+            9,
+            "Did you mean 'all_reduce/8 ranks/1 node'?",
+        ),
+        (
+            "tables: {all_reduce/8 ranks/1 node: [0.4",
+            "tables: {all_reduce/0 ranks/1 node: [0.4",
+            9,
+            "unknown table of fitted.ranges 'all_reduce/0 ranks/1 node'",
+        ),
+        (
+            "bands: {tables: {all_reduce/8 ranks/1 node",
+            "bands: {tables: {all_reduce/9 ranks/1 node",
+            10,
+            "Did you mean 'all_reduce/8 ranks/1 node'?",
+        ),
+        ("[0.2, 0.2, 0.2]", "[0.2, 0.2]", 8, "ring/LL: has 2 values"),
+        ("first_octave: 10", "first_octave: -500", 6, "-500 is out of range"),
+        ("first_octave: 10", "first_octave: 64", 6, "0 … 63"),
+        ("collective: all_reduce", "collective: all_reduc", 15, "Did you mean 'all_reduce'?"),
+        ("ranks: 8", "ranks: 0", 15, "fitted.ranges[0].ranks: 0 is out of range"),
+        (
+            "4096]}",
+            "4096], ways: {ring/LLX: [1, 2]}}",
+            15,
+            "fitted.ranges[0].ways.ring/LLX: unknown algorithm and protocol",
+        ),
     ],
 )
 def test_errors_have_line_and_key(
@@ -276,6 +315,30 @@ def test_missing_and_binary_files(tmp_path: Path) -> None:
         load_profile(str(tmp_path / "bin.yaml"))
     with pytest.raises(CalibrationError, match="cannot read"):
         load_profile(str(tmp_path) + "/")
+
+
+def test_an_efficiency_that_no_generation_has_is_taken(tmp_path: Path) -> None:
+    found = load_profile(
+        write(
+            tmp_path, "extends: nccl\nlinks: {pcie: {efficiency: 0.4}, nvlink: {efficiency: 0.8}}"
+        )
+    )
+    assert found.efficiency["pcie"] == 0.4
+
+
+def test_files_may_name_all_collectives_and_algorithms() -> None:
+    from simulator.collectives.registry import algorithms, collectives
+    from simulator.costs.calibration_names import ALGORITHMS, COLLECTIVES
+
+    assert list(COLLECTIVES) == collectives()
+    assert set(ALGORITHMS) == {name for key in collectives() for name in algorithms(key)}
+
+
+def test_only_regular_files_of_limited_size_are_read(tmp_path: Path) -> None:
+    with pytest.raises(CalibrationError, match="is no regular file"):
+        load_profile("/dev/zero")
+    with pytest.raises(CalibrationError, match="has more than 1 MiB"):
+        load_profile(write(tmp_path, GOOD + "# " + "x" * (1 << 20)))
 
 
 @pytest.mark.parametrize("name", ["nccl", "rccl"])

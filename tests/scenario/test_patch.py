@@ -107,3 +107,9 @@ def test_all_bad_words_are_reported_together():
     with pytest.raises(ScenarioError) as found:
         loads(FILE, overrides=["nodes=[1", "seed={"])
     assert [problem.key for problem in found.value.problems] == ["nodes", "seed"]
+
+
+@pytest.mark.parametrize(("key", "text"), [("costs.profile", "-"), ("costs", ""), ("nodes", "-")])
+def test_a_word_that_says_nothing_is_no_default(key: str, text: str) -> None:
+    with pytest.raises(ScenarioError, match=f"{key}: '{text}' is no value"):
+        apply_words(parse_text(FILE, "x"), [(key, text)])
