@@ -65,10 +65,14 @@ def command(
     from simulator.cli.output import progress_of
     from simulator.results.files import write_text
     from validation.fitting.machine import Table, fit_machine, problems_of
+    from validation.fitting.widths import PROFILES
 
+    name = name or Path(out).stem
     _check_out(out, force)
+    _check_name(name)
+    logs, twice = _each_once(logs)
     read, warnings = read_tables(logs, collective)
-    tell_warnings(warnings)
+    tell_warnings(twice + warnings)
     given = Given(
         node=node,
         nodes=nodes,
@@ -85,16 +89,16 @@ def command(
     _tell_set_ups(tables)
     problems = problems_of(tables)
     health = ""
-    if len(_presets(tables)) == 1:
-        health, sick = _tell_verdict(tables, given)
-        problems += sick
+    if len(_presets(tables)) == 1 and _profiles(tables) <= set(PROFILES):
+        health, doubtful = _tell_verdict(tables, given, warned=not problems)
+        problems += doubtful
     if problems:
         raise CalibrationError([*problems])
     report: Any
     with progress_of(3 * len(tables), "fitting", quiet) as report:
         found = fit_machine(
             [_as_run(entry) for entry in tables],
-            name=name or Path(out).stem,
+            name=name,
             health=health,
             on_progress=report,
         )
@@ -120,6 +124,40 @@ def _check_out(out: str, force: bool) -> None:
     check_places(Files(json=out))
 
 
+def _check_name(name: str) -> None:
+    """Refuse the name of a shipped profile: results would not tell which one was used."""
+    from simulator.base.errors import Problem, ScenarioError
+    from simulator.costs.profile import profile_names
+
+    if name in profile_names():
+        raise ScenarioError(
+            Problem(
+                key="--name",
+                message=f"{name!r} is a shipped profile",
+                allowed="another name, by --name or that of the file",
+            )
+        )
+
+
+def _each_once(logs: list[str]) -> tuple[list[str], list[Problem]]:
+    """Return the logs without those of the same bytes, and which ones these are."""
+    import hashlib
+
+    from simulator.base.errors import Problem
+
+    found: dict[str, str] = {}
+    twice: list[Problem] = []
+    for log in logs:
+        key = log
+        if Path(log).is_file():
+            with open(log, "rb") as stream:
+                key = hashlib.file_digest(stream, "sha256").hexdigest()
+        if key in found:
+            twice.append(Problem(file=log, message=f"the same as {found[key]}: counted once"))
+        found.setdefault(key, log)
+    return list(found.values()), twice
+
+
 def _as_run(entry: Table) -> Table:
     from dataclasses import replace
 
@@ -128,6 +166,11 @@ def _as_run(entry: Table) -> Table:
 
 def _presets(tables: list[Table]) -> set[str]:
     return {entry.set_up.words.get("node", "") for entry in tables}
+
+
+def _profiles(tables: list[Table]) -> set[str]:
+    found = (entry.set_up.resolve({"collective.op": "barrier"}) for entry in tables)
+    return {resolved.costs.profile for resolved in found}
 
 
 def _tell_set_ups(tables: list[Table]) -> None:
@@ -142,42 +185,62 @@ def _tell_set_ups(tables: list[Table]) -> None:
         tell_set_up(entry.set_up)
 
 
-def _tell_verdict(tables: list[Table], given: Given) -> tuple[str, list[Problem]]:
-    """Print whether the machine is healthy; return that, and why a sick one is not fitted."""
+def _tell_verdict(tables: list[Table], given: Given, *, warned: bool) -> tuple[str, list[Problem]]:
+    """Print whether the machine is healthy; return that, and why it is not fitted.
+
+    A warning that it is fitted is only printed where it will be.
+    """
     from simulator.base.errors import Problem
     from simulator.cli.output import warn
     from simulator.verdict.check import check_tables
     from simulator.verdict.health import Health
+    from validation.fitting.doubtful import impossible
 
     machines = check_tables([(entry.set_up, entry.table) for entry in tables], causes=False)
     health = max(machine.health for machine in machines)
-    typer.echo(f"verdict: {health.name.lower()}")
     word = health.name.lower()
-    if health is Health.HEALTHY:
-        return word, []
-    reasons = "; ".join(_reasons(machines))
-    ask = f"`collsim check {_words(tables, given)}` tells the likely causes"
-    if health is Health.SUSPICIOUS:
-        warn(f"the machine is suspicious, and fitted as it is: {reasons}\n  {ask}")
-        return word, []
-    problem = Problem(
-        message=f"the machine is sick: {reasons}; its times say what is broken, not what the "
-        "library costs",
-        allowed=f"logs of a healthy machine. {ask}",
-    )
-    return word, [problem]
-
-
-def _reasons(machines: list[Machine]) -> list[str]:
-    from simulator.verdict.health import Health
-
-    return [
-        f"{check.table.collective} {finding.name}: {finding.words}"
+    typer.echo(f"verdict: {word}")
+    problems = [
+        problem
         for machine in machines
         for check in machine.checks
-        for finding in check.findings
-        if finding.health is not Health.HEALTHY
+        for problem in impossible(check.table.source, check.rows)
     ]
+    ask = f"`collsim check {_words(tables, given)}` tells the likely causes"
+    slow, fast = _reasons(machines, fast=False), _reasons(machines, fast=True)
+    if fast:
+        problems.append(
+            Problem(
+                message=f"the machine is faster than this set-up: {'; '.join(fast)}",
+                allowed="the set-up that was measured (--node, --nodes, --gpus-per-node)",
+            )
+        )
+    if health is Health.SICK and slow:
+        problems.append(
+            Problem(
+                message=f"the machine is sick: {'; '.join(slow)}; its times say what is broken, "
+                "not what the library costs",
+                allowed=f"logs of a healthy machine. {ask}",
+            )
+        )
+    if health is Health.SUSPICIOUS and warned and not problems:
+        reasons = "; ".join(slow)
+        warn(f"the machine is suspicious, and fitted as it is: {reasons}\n  {ask}")
+    return word, problems
+
+
+def _reasons(machines: list[Machine], *, fast: bool) -> list[str]:
+    from simulator.verdict.health import Health
+
+    return list(
+        dict.fromkeys(
+            f"{check.table.collective} {finding.name}: {finding.words}"
+            for machine in machines
+            for check in machine.checks
+            for finding in check.findings
+            if finding.health is not Health.HEALTHY and finding.fast == fast
+        )
+    )
 
 
 def _words(tables: list[Table], given: Given) -> str:
@@ -240,12 +303,15 @@ def _tell(found: MachineFit, tables: list[Table]) -> None:
 
 def _ranges(found: MachineFit) -> list[str]:
     from simulator.base.units import format_size
+    from simulator.costs.calibration import table_key
 
-    return [
-        f"{entry.key.replace('/', ', ')}, {format_size(entry.sizes_bytes[0])} to "
-        f"{format_size(entry.sizes_bytes[1])}"
-        for entry in found.file.data
-    ]
+    return list(
+        dict.fromkeys(
+            table_key(entry["collective"], entry["ranks"], entry["nodes"]).replace("/", ", ")
+            + f", {format_size(entry['sizes_bytes'][0])} to {format_size(entry['sizes_bytes'][1])}"
+            for entry in found.file.ranges()
+        )
+    )
 
 
 def _move(entry: Constant) -> float:
@@ -334,7 +400,9 @@ def _tell_far(found: MachineFit, tables: list[Table]) -> None:
     typer.echo(head if count > 1 else "a row fits badly and counts less:")
     for place in found.far[:MOST_FAR]:
         row = found.after[place]
+        of = f" (median of {found.count[place]})" if found.count[place] > 1 else ""
         typer.echo(
             f"  {tables[found.of_table[place]].file}:{row.line}: {format_size(row.size_bytes)} "
-            f"took {format_time(row.measured_s, 3)}, fitted {format_time(row.predicted.time_s, 3)}"
+            f"took {format_time(row.measured_s, 3)}{of}, "
+            f"fitted {format_time(row.predicted.time_s, 3)}"
         )

@@ -106,12 +106,18 @@ def read_tables(
     from simulator.base.errors import ScenarioError
     from simulator.collectives.names import canonical_collective
     from simulator.importers.nccl_tests import read
+    from simulator.importers.source import ForeignFileError
 
     name = None if collective is None else canonical_collective(collective)
     tables: list[tuple[str, MeasuredTable]] = []
     warnings: list[Problem] = []
     for file in files:
-        log = read(sys.stdin.buffer.read() if file == "-" else file)
+        try:
+            log = read(sys.stdin.buffer.read() if file == "-" else file)
+        except ForeignFileError as error:
+            if file != "-":
+                raise
+            raise ForeignFileError([replace(p, file=file) for p in error.problems]) from None
         # Messages name a file as the user did.
         warnings += [replace(problem, file=file) for problem in log.warnings]
         for table in (replace(table, source=file) for table in log.tables):
@@ -119,6 +125,8 @@ def read_tables(
                 tables.append((file, replace(table, collective=name)))
             else:
                 tables.append((file, table))
+                if name is not None and table.collective != name:
+                    warnings.append(_named(table, name))
     strange = [problem for _, table in tables if (problem := _unknown(table)) is not None]
     tables = [(file, table) for file, table in tables if _unknown(table) is None]
     if not tables:
@@ -130,6 +138,17 @@ def read_tables(
     warnings += _unusable_settings(usable or tables)
     # Where no table has a usable time, the prediction's refusal tells the line.
     return usable or tables, warnings
+
+
+def _named(table: MeasuredTable, name: str) -> Problem:
+    from simulator.base.errors import Problem
+
+    return Problem(
+        file=table.source,
+        line=table.rows[0].line,
+        message=f"this table is one of {table.collective}, as the log tells: --collective {name} "
+        "is not used for it",
+    )
 
 
 def _unknown(table: MeasuredTable) -> Problem | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -133,8 +134,10 @@ def check_places(files: Files) -> None:
 def _refusal(path: Path) -> str:
     """Return why a file cannot be written, by trying; empty: it can.
 
-    Permissions alone do not tell: a superuser has all, and /proc takes none of them.
+    Permissions alone do not tell: a superuser has all, and /proc takes none of them.  Of a link
+    the file that it names counts.
     """
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     is_new = not path.exists()
     try:
         with path.open("ab"):

@@ -90,7 +90,7 @@ def test_the_file_is_a_cost_profile(collsim, fitted: Path, tmp_path: Path) -> No
     (tmp_path / "deep" / "mine.yaml").write_text(fitted.read_text())
     scenario = tmp_path / "deep" / "s.yaml"
     scenario.write_text(
-        "schema_version: 1\nnode: dgx-a100-40gb\ncosts: {profile: mine.yaml}\n"
+        "schema_version: 1\nnode: dgx-a100-40gb\ncosts: {profile: mine.yaml, gpus_per_process: 8}\n"
         "collective: {op: all_reduce, size: 1G}\n"
     )
     # From where the scenario stands, wherever the command is called.

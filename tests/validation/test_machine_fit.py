@@ -21,6 +21,7 @@ from validation.fitting.calibrate import START, calibrate, conditioned, machine_
 from validation.fitting.cases import Case, cases, cluster_for
 from validation.fitting.machine import MachineFit, Table, fit_machine, problems_of
 from validation.fitting.problem import Problem, parameters, profile_values, rows_of
+from validation.fitting.repeats import calls_of, chosen_sizes, contradictions
 from validation.fitting.widths import read_widths
 
 SIZES = tuple(2**octave for octave in range(3, 33))
@@ -115,9 +116,10 @@ def found(truth: str) -> MachineFit:
 def test_constants_that_made_the_times_are_found_back(truth: str, found: MachineFit) -> None:
     wanted, nccl = load_profile(truth), load_profile("nccl")
     fitted = {entry.key: entry.fitted for entry in found.file.constants}
-    # Only the product of launch time and the generation's share shows in the times.
-    launch_us = fitted["launch.time"] * fitted["generations.hopper.launch_share"]
-    assert launch_us == pytest.approx(1e6 * wanted.launch_s * nccl.launch_share["hopper"], rel=0.1)
+    # Only the product of launch time and the generation's share shows in the times: one is free.
+    assert "generations.hopper.launch_share" not in fitted
+    launch_us = fitted["launch.time"] * nccl.launch_share["hopper"]
+    assert launch_us == pytest.approx(1e6 * wanted.launch_s * nccl.launch_share["hopper"], rel=0.12)
     # Through the switch, link and switch share have one product as well.
     rate = fitted["generations.hopper.links.nvlink"] * fitted["generations.hopper.switch_share"]
     link = wanted.generation_efficiency["nvlink", "hopper"]
@@ -250,7 +252,8 @@ def test_the_mode_is_no_worse_than_the_start() -> None:
     machine = machine_of(rows, problem.errors(theta), problem.slopes(theta))
     found = calibrate(problem, machine, theta, START)
     assert np.abs(problem.errors(found.theta)).mean() < 0.3 * np.abs(problem.errors(theta)).mean()
-    assert (found.spread > 0).all()
+    kept = np.array([p.key.endswith(("launch_share", "alpha_share")) for p in problem.given])
+    assert (found.spread[~kept] > 0).all()
     index = problem.index["launch.host"]
     assert found.spread[index] < 0.8 * START.constants[0]
 
@@ -269,11 +272,16 @@ def test_reasons_not_to_fit_are_all_told() -> None:
 
 
 def test_long_tables_are_thinned_evenly() -> None:
-    from validation.fitting.machine import _chosen_sizes
-
     sizes = tuple(range(1024, 1024 * 2000, 1024))
-    table = table_of("all_reduce", sizes, [1e-3] * len(sizes), 8, 1)
-    chosen = _chosen_sizes(table, 1)
+    long = replace(made([1e-3] * len(SIZES)), table=table_of("all_reduce", sizes, [1e-3] * len(sizes), 8, 1))
+    (call,) = calls_of([long])
+    chosen = chosen_sizes(call, 0, 1)
     assert len(chosen) <= 40
     assert (chosen[0], chosen[-1]) == (sizes[0], sizes[-1])
-    assert len(_chosen_sizes(replace(table, n_ranks=512), 1)) <= 12
+    (large,) = calls_of([replace(long, table=replace(long.table, n_ranks=512))])
+    assert len(chosen_sizes(large, 0, 1)) <= 12
+    # Many calls are thinned to different sizes, so that none vanishes.
+    sweep = calls_of([made([1e-3] * len(SIZES))])[0]
+    kept = [chosen_sizes(sweep, index, 120) for index in range(120)]
+    assert all(len(part) <= 4 for part in kept)
+    assert {size for part in kept for size in part} == set(SIZES)

@@ -16,11 +16,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.verdict.health import EXCHANGES
 from validation.fitting.problem import Problem, Row
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "conditioned",
     "estimate",
     "group_of",
+    "groups_of",
     "machine_of",
     "part_of",
     "rest_of",
@@ -53,6 +55,8 @@ GROUPS = (
     ("links between", r".*links\.(infiniband|roce|ethernet|slingshot|efa).*"),
 )
 """Constants that differ from machine to machine by about as much: name, pattern of their keys."""
+_ONE_WITH = r".*launch_share|.*alpha_share"
+"""Constants that on one machine only show as a product with one of their group: they stay."""
 PARTS = ("common", "way", "table")
 """Parts of what the model gets wrong: common to a machine's tables, of calls of one algorithm and
 protocol, of one table."""
@@ -65,6 +69,16 @@ _PARTS = (0.1, 0.03, 0.15, 0.05, 0.1, 0.03)
 _NOISE = (0.05, 0.02)
 _TAIL = 4.0
 """Degrees of freedom: a known row far off is an outlier of Student's t, and counts less."""
+_TABLES = 3
+"""From so many tables on one of them can be an outlier."""
+_LOOSE = 4.0
+"""Times the usual variance of a table's own discrepancy that an exchange has beside others."""
+_WILDEST = 100.0
+"""Times the usual variance that a table's own discrepancy has at most."""
+_TABLE_ROUNDS = 12
+_NEAR_OCTAVES = 3.0
+_HALF_80 = 1.2816
+"""Standard deviations within which four fifths of a normal distribution lie."""
 _MOST_ROWS = 60
 """Rows of a machine that the widths are estimated from: more say little that is new."""
 _TRUST = 0.5
@@ -88,6 +102,10 @@ class Machine:
     way: IntArray
     """Rows of one algorithm and protocol have the same number."""
     table: IntArray
+    count: FloatArray | None = None
+    """Measurements that a row is the median of; None: one each."""
+    loose: FloatArray | None = None
+    """Times the usual variance of its table's own discrepancy; None: one each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +142,15 @@ def group_of(key: str) -> int:
     return 0
 
 
+def groups_of(keys: Sequence[str]) -> IntArray:
+    """Return the index in `GROUPS` of constants; -1 for one that stays.
+
+    The share of a GPU's generation in the launch (or in the latency of steps) multiplies a
+    constant that is free; two free factors of one product would only share what moves it.
+    """
+    return np.array([-1 if re.fullmatch(_ONE_WITH, key) else group_of(key) for key in keys])
+
+
 def machine_of(rows: Sequence[Row], errors: FloatArray, slopes: FloatArray) -> Machine:
     """Return the rows of one machine as `conditioned` takes them."""
     ways: dict[tuple[str, str], int] = {}
@@ -149,11 +176,15 @@ class _Parts:
         large = np.clip((machine.octave - _SMALL) / (_LARGE - _SMALL), 0.0, 1.0)
         self.shares = ((1.0 - large) ** 2, large**2)
         """Of each row's noise that is a small and a large message's."""
+        if machine.count is not None:
+            # Repeats share what the model gets wrong: they say more, but not as much as new rows.
+            fewer = 1.0 / np.sqrt(machine.count)
+            self.shares = (self.shares[0] * fewer, self.shares[1] * fewer)
         both = [np.outer(share, share) for share in (1.0 - large, large)]
         alike = (
             np.ones_like(apart),
             machine.way[:, None] == machine.way[None, :],
-            machine.table[:, None] == machine.table[None, :],
+            (machine.table[:, None] == machine.table[None, :]) * _product(machine.loose),
         )
         self.parts = [
             machine.slopes[:, group == index] @ machine.slopes[:, group == index].T
@@ -174,6 +205,12 @@ class _Parts:
         """Return the variance of each row."""
         small, large = widths
         return np.asarray(small**2 * self.shares[0] + large**2 * self.shares[1])
+
+
+def _product(loose: FloatArray | None) -> FloatArray | float:
+    if loose is None:
+        return 1.0
+    return np.sqrt(np.outer(loose, loose))
 
 
 def _outliers(covariance: FloatArray, errors: FloatArray, noise: FloatArray) -> FloatArray:
@@ -231,7 +268,7 @@ def estimate(
     """
     from scipy.optimize import minimize
 
-    group = np.array([group_of(key) for key in keys])
+    group = groups_of(keys)
     parts = [_Parts(_thinned(machine), group) for machine in machines]
     middle = START.vector()
 
@@ -272,6 +309,8 @@ def part_of(machine: Machine, rows: IntArray) -> Machine:
         octave=machine.octave[rows],
         way=machine.way[rows],
         table=machine.table[rows],
+        count=None if machine.count is None else machine.count[rows],
+        loose=None if machine.loose is None else machine.loose[rows],
     )
 
 
@@ -283,7 +322,7 @@ def conditioned(
     The form in one equation, for times that are straight lines of the constants: what `calibrate`
     is held against.
     """
-    group = np.array([group_of(key) for key in keys])
+    group = groups_of(keys)
     values = np.exp(widths.vector())
     both = np.concatenate([known, asked])
     parts = _Parts(part_of(machine, both), group)
@@ -325,7 +364,7 @@ class Posterior:
 
     def by_part(self, octave: FloatArray, way: IntArray, table: IntArray) -> list[FloatArray]:
         """Return the discrepancy by `PARTS`."""
-        asked = _rows_at(octave, way, table, len(self.keys))
+        asked = _rows_at(octave, way, table, self.machine)
         parts = _Parts(_joined(self.machine, asked), self._group())
         n = len(self.weight)
         values = self.widths.discrepancy**2
@@ -350,8 +389,28 @@ class Posterior:
         left = np.diag(covariance[n:, n:]) - np.einsum("ij,ji->i", cross, _solved(inner, cross.T))
         return np.asarray(np.sqrt(np.maximum(left, 0.0) + noise[n:]))
 
+    def half_widths(self) -> FloatArray:
+        """Return the half width in log time that holds 80 % of calls at each known row's size.
+
+        The posterior's has the noise that other machines' rows have; many machines are steadier,
+        and some are not.  Each row is predicted from all others (Rasmussen and Williams, section
+        5.4.2; the constants as they are), and of the rows of its table within three octaves four
+        fifths lie within so many standard deviations; with the weight of one row those of a
+        normal distribution count, too.
+        """
+        covariance, noise = _rest_parts(self.machine, self._group(), self.widths)
+        inverse = np.linalg.inv(covariance + np.diag(noise * self.times))
+        far = np.abs(self.weight) / np.sqrt(np.diag(inverse))
+        octave, table = self.machine.octave, self.machine.table
+        held = np.empty(len(far))
+        for i in range(len(far)):
+            near = (table == table[i]) & (np.abs(octave - octave[i]) <= _NEAR_OCTAVES)
+            n = int(near.sum())
+            held[i] = (n * float(np.quantile(far[near], 0.8)) + _HALF_80) / (n + 1)
+        return held * self.spread_of(self.machine)
+
     def _group(self) -> IntArray:
-        return np.array([group_of(key) for key in self.keys])
+        return groups_of(self.keys)
 
 
 def calibrate(problem: Problem, machine: Machine, theta: FloatArray, widths: Widths) -> Posterior:
@@ -372,15 +431,17 @@ def calibrate(problem: Problem, machine: Machine, theta: FloatArray, widths: Wid
         How far machines are from them.
     """
     keys = tuple(parameter.key for parameter in problem.given)
-    group = np.array([group_of(key) for key in keys])
+    group = groups_of(keys)
     values = np.exp(widths.vector())
-    variance = values[group] ** 2
+    free = group >= 0
+    variance = np.where(free, values[group] ** 2, 0.0)
+    machine = _loosened(machine, [row.collective for row in problem.rows], group, values)
     low, high = np.minimum(problem.low, theta), np.maximum(problem.high, theta)
     rest = _rest_parts(machine, group, widths)
 
     def cost(at: FloatArray) -> float:
         """Return minus the log of the posterior density, up to a constant."""
-        prior = 0.5 * float(((at - theta) ** 2 / variance).sum())
+        prior = 0.5 * float(((at - theta)[free] ** 2 / variance[free]).sum())
         return prior + _misfit(*rest, problem.errors(at))
 
     at, slopes, reached = theta, problem.slopes(theta), cost(theta)
@@ -388,6 +449,7 @@ def calibrate(problem: Problem, machine: Machine, theta: FloatArray, widths: Wid
         straight = problem.errors(at) - slopes @ (at - theta)
         inner = _inner(machine, straight, slopes, group, values)
         wanted = np.clip(theta - variance * (slopes.T @ _solved(inner, straight)), low, high)
+        wanted = np.where(free, wanted, theta)
         share = 1.0
         while share > 0.05 and cost(at + share * (wanted - at)) > reached:
             # A kink, such as the launch limit, lies between: part of the way is better.
@@ -403,6 +465,46 @@ def calibrate(problem: Problem, machine: Machine, theta: FloatArray, widths: Wid
     left = variance - np.einsum("ij,ij->j", told, _solved(inner, told))
     spread = np.sqrt(np.maximum(left, 0.0))
     return rest_of(_with(machine, errors, slopes), at, spread, widths, keys)
+
+
+def _loosened(
+    machine: Machine, collectives: Sequence[str], group: IntArray, values: FloatArray
+) -> Machine:
+    """Return the machine with a wider discrepancy of tables that do not go with the others.
+
+    Each table's variance is drawn from an inverse gamma distribution, as a row's in Student's t;
+    found by fixed-point steps of the evidence (D. MacKay, Neural Computation 4, 1992).
+    """
+    tables = np.unique(machine.table)
+    exchange = np.array([name in EXCHANGES for name in collectives])
+    if len(tables) < 2:
+        return machine
+    least = np.where(exchange & (not exchange.all()), _LOOSE, 1.0)
+    machine = replace(machine, loose=least)
+    if len(tables) < _TABLES:
+        return machine
+    loose = least
+    for _ in range(_TABLE_ROUNDS):
+        parts = _Parts(machine, group)
+        own = sum(
+            (values[len(values) - 4 + i] ** 2 * parts.parts[-2 + i] for i in range(2)),
+            np.zeros((len(loose), len(loose))),
+        )
+        covariance = parts.covariance(values[:-2])
+        noise = parts.noise(values[-2:])
+        times = _outliers(covariance, machine.errors, noise)
+        inverse = np.linalg.inv(covariance + np.diag(noise * times))
+        white = inverse @ machine.errors
+        loose = loose.copy()
+        for number in tables.tolist():
+            mine = np.flatnonzero(machine.table == number)
+            part = own[np.ix_(mine, mine)]
+            told = float(white[mine] @ part @ white[mine])
+            usual = float((inverse[np.ix_(mine, mine)] * part).sum())
+            grown = loose[mine] * (told + _TAIL) / (usual + _TAIL)
+            loose[mine] = np.clip(grown, least[mine], _WILDEST)
+        machine = replace(machine, loose=loose)
+    return machine
 
 
 def _inner(
@@ -455,7 +557,7 @@ def rest_of(
     widths, keys
         As in `conditioned`.
     """
-    group = np.array([group_of(key) for key in keys])
+    group = groups_of(keys)
     covariance, noise = _rest_parts(machine, group, widths)
     times = _outliers(covariance, machine.errors, noise)
     weight = np.linalg.solve(covariance + np.diag(noise * times), machine.errors)
@@ -475,26 +577,41 @@ def _solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def _with(machine: Machine, errors: FloatArray, slopes: FloatArray) -> Machine:
-    return Machine(
-        errors=errors, slopes=slopes, octave=machine.octave, way=machine.way, table=machine.table
-    )
+    return replace(machine, errors=errors, slopes=slopes)
 
 
-def _rows_at(octave: FloatArray, way: IntArray, table: IntArray, constants: int) -> Machine:
+def _rows_at(octave: FloatArray, way: IntArray, table: IntArray, known: Machine) -> Machine:
+    """Return rows of no known error; of a known table they have its looseness."""
+    loose = None
+    if known.loose is not None:
+        by_table = dict(zip(known.table.tolist(), known.loose.tolist(), strict=True))
+        loose = np.array([by_table.get(number, 1.0) for number in table.tolist()])
     return Machine(
         errors=np.zeros(len(octave)),
-        slopes=np.zeros((len(octave), constants)),
+        slopes=np.zeros((len(octave), known.slopes.shape[1])),
         octave=octave,
         way=way,
         table=table,
+        loose=loose,
     )
 
 
 def _joined(first: Machine, second: Machine) -> Machine:
+    def both(one: FloatArray | None, other: FloatArray | None) -> FloatArray | None:
+        if one is None and other is None:
+            return None
+        filled = (
+            np.ones(len(machine.errors)) if given is None else given
+            for machine, given in ((first, one), (second, other))
+        )
+        return np.concatenate(list(filled))
+
     return Machine(
         errors=np.concatenate([first.errors, second.errors]),
         slopes=np.vstack([first.slopes, second.slopes]),
         octave=np.concatenate([first.octave, second.octave]),
         way=np.concatenate([first.way, second.way]),
         table=np.concatenate([first.table, second.table]),
+        count=both(first.count, second.count),
+        loose=both(first.loose, second.loose),
     )

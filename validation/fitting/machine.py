@@ -24,17 +24,19 @@ from simulator.compose.cluster import Cluster
 from simulator.compose.programs import call_of
 from simulator.costs.calibration import way_key
 from simulator.costs.profile import load_profile
-from simulator.importers import MeasuredRow, MeasuredTable
+from simulator.results.model import Row as Told
 from simulator.scenario.resolved import Resolved
 from simulator.verdict.check import quickly
 from simulator.verdict.predict import Clusters, PredictedRow, predict_rows
-from simulator.verdict.setup import SetUp, call_words
+from simulator.verdict.setup import call_words
 from validation.fitting.calibrate import Machine, Posterior, calibrate, rest_of
+from validation.fitting.doubtful import badly_fitted, impossible
 from validation.fitting.enough import too_little
 from validation.fitting.features import bare_of, formula_on
 from validation.fitting.formulas import RowFormula
 from validation.fitting.problem import Parameter, Problem, Row, parameters, profile_values
 from validation.fitting.profile_file import CalibratedFile, TableData, constants_at
+from validation.fitting.repeats import Call, Table, calls_of, chosen_sizes, contradictions, time_of
 from validation.fitting.widths import PROFILES, read_widths
 
 __all__ = ["MachineFit", "Table", "fit_machine", "problems_of"]
@@ -46,26 +48,8 @@ OnProgress = Callable[[int, int], None]
 _MOST_RANKS = 700
 _MOST_EXCHANGE_RANKS = 130
 """Formulas of larger calls take minutes."""
-_MOST_ROWS = 480
-"""Rows of all tables together: more say little that is new, and their covariance is a matrix."""
-_MOST_SIZES = ((64, 40), (160, 31), (_MOST_RANKS, 12))
-"""(ranks up to, sizes of a table that take part, evenly in log size)."""
 _FAR = 1.8
 """A row whose variance is so many times larger than usual fits badly."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A measured table with its set-up."""
-
-    file: str
-    table: MeasuredTable
-    set_up: SetUp
-
-    @property
-    def first_line(self) -> int:
-        """Line of its first row."""
-        return self.table.rows[0].line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +65,11 @@ class MachineFit:
     far: tuple[int, ...]
     """Places of rows that fit badly, worst first."""
     of_table: tuple[int, ...]
-    """Place of each row's table among those given."""
+    """Place among those given of the table that each row's line is of."""
+    count: tuple[int, ...]
+    """Measurements that each row is the median of."""
     left_out: int
-    """Rows of the logs that did not take part: there are more than say something new."""
+    """Sizes of calls that did not take part: there are more than say something new."""
     text: str
     """The profile's file."""
 
@@ -110,8 +96,10 @@ def problems_of(tables: Sequence[Table]) -> list[Wrong]:
                     allowed="a set-up without overrides",
                 )
             )
-        sizes += [row.size_bytes for row in table.rows if row.size_bytes > 0 and _time(row)]
+        sizes += [row.size_bytes for row in table.rows if time_of(row)]
     problems += too_little(np.array(sizes, dtype=np.int64))
+    if len(profiles) == 1 and len(presets) == 1:
+        problems += contradictions(tables)
     if len(presets) > 1:
         told = "; ".join(
             f"{name} in {entry.file}, line {entry.first_line}" for name, entry in presets.items()
@@ -134,10 +122,6 @@ def problems_of(tables: Sequence[Table]) -> list[Wrong]:
     return problems
 
 
-def _time(row: MeasuredRow) -> bool:
-    return any(row.timing(in_place=half) is not None for half in (False, True))
-
-
 def _problems_of_one(entry: Table) -> list[Wrong]:
     table = entry.table
     found = [
@@ -148,7 +132,7 @@ def _problems_of_one(entry: Table) -> list[Wrong]:
             allowed="measured times; leave the row out",
         )
         for row in table.rows
-        if row.size_bytes > 0 and (row.out_of_place or row.in_place) and not _time(row)
+        if row.size_bytes > 0 and (row.out_of_place or row.in_place) and not time_of(row)
     ]
     if table.cpu_time:
         found.append(
@@ -205,7 +189,7 @@ def fit_machine(
     Raises
     ------
     CollsimError
-        A set-up that cannot run the calls.
+        A set-up that cannot run the calls, times that its links do not allow, or a fit that fails.
     """
     work = _Work(tables, on_progress)
     before = work.before
@@ -223,20 +207,26 @@ def fit_machine(
     )
     theta = file.theta(given, shipped)
     middle = work.predicted(file.text())
-    rest = rest_of(work.machine(middle, theta, given), theta, found.spread, widths, found.keys)
-    data = [work.data_of(index) for index in range(len(tables))]
+    left = replace(work.machine(middle, theta, given), loose=found.machine.loose)
+    rest = rest_of(left, theta, found.spread, widths, found.keys)
+    data = work.data()
     band = load_profile(work.base).uncertainty
     file = file.with_rest(rest, ways_of(middle), data, work.of_row, band)
     after = work.predicted(file.text())
     file = file.with_residuals(before, after, work.of_row)
     order = sorted(range(len(before)), key=lambda i: -float(rest.times[i]))
+    far = tuple(i for i in order if rest.times[i] > _FAR)
+    problems = badly_fitted(after, far)
+    if problems:
+        raise CalibrationError(problems)
     return MachineFit(
         file=file,
         posterior=rest,
         before=tuple(before),
         after=tuple(after),
-        far=tuple(i for i in order if rest.times[i] > _FAR),
+        far=far,
         of_table=tuple(work.of_row),
+        count=tuple(work.count),
         left_out=work.left_out,
         text=file.text(),
     )
@@ -252,12 +242,14 @@ class _Work:
 
     def __init__(self, tables: Sequence[Table], on_progress: OnProgress | None) -> None:
         self.tables = tables
+        self.calls = calls_of(tables)
         self.on_progress = on_progress
         self.done = 0
-        self.sizes = [_chosen_sizes(entry.table, len(tables)) for entry in tables]
+        n_calls = len(self.calls)
+        self.sizes = [chosen_sizes(call, i, n_calls) for i, call in enumerate(self.calls)]
         first = self._resolved(0)
         self.base: str = first.costs.profile
-        versions = {self._resolved(index).costs.version for index in range(len(tables))}
+        versions = {self._resolved(index).costs.version for index in range(n_calls)}
         self.version: str | None = first.costs.version if len(versions) == 1 else None
         self.values = profile_values(self.base, load_profile(self.base))
         self.clusters = Clusters()
@@ -267,25 +259,41 @@ class _Work:
         """With the shipped profile's predictions."""
         self.of_row: list[int] = []
         """Table of each row."""
-        for index in range(len(tables)):
-            self._extract(index)
+        self.count: list[int] = []
+        """Measurements of each row."""
+        self.told: list[Told] = []
+        """A prediction of each call."""
+        self.settings: list[dict[str, str]] = []
+        problems: list[Wrong] = []
+        for index in range(n_calls):
+            problems += self._extract(index)
             self._tell()
-        every = (row for entry in tables for row in entry.table.rows)
-        self.left_out = sum(row.size_bytes > 0 and _time(row) for row in every) - len(self.rows)
+        if problems:
+            raise CalibrationError(problems)
+        self.left_out = sum(len(call.count) for call in self.calls) - len(self.rows)
 
     def _resolved(self, index: int) -> Resolved:
-        entry = self.tables[index]
+        entry = self.calls[index].entry
         return quickly(entry.set_up).resolve(call_words(entry.table, self.sizes[index]))
 
-    def _extract(self, index: int) -> None:
-        """Predict a table's rows and take them apart; sizes that cannot be are left out."""
-        entry, resolved = self.tables[index], self._resolved(index)
+    def _extract(self, index: int) -> list[Wrong]:
+        """Predict a call's rows and take them apart; sizes that cannot be are left out.
+
+        Returned is why the times cannot be.
+        """
+        call, resolved = self.calls[index], self._resolved(index)
+        entry = call.entry
+        self.settings.append(settings_of(resolved, load_profile(self.base).version))
         made = predict_rows(
             quickly(entry.set_up),
             entry.table,
             sizes_bytes=self.sizes[index],
             clusters=self.clusters,
         )
+        self.told.append(made[0].predicted)
+        problems = _impossible(self.tables, call, made)
+        if problems:
+            return problems
         full = self.clusters.of(resolved)
         self.node = full.template_of(0).name
         bare = bare_of(full)
@@ -318,7 +326,9 @@ class _Work:
                 )
             )
             self.before.append(row)
-            self.of_row.append(index)
+            self.of_row.append(call.nearest[row.size_bytes])
+            self.count.append(call.count[row.size_bytes])
+        return []
 
     def _formula(
         self, size_bytes: int, resolved: Resolved, full: Cluster, bare: Cluster
@@ -354,8 +364,8 @@ class _Work:
     ) -> Machine:
         """Return the rows with the engine's errors, and slopes at some constants."""
         ways = ways_of(predicted)
-        by_table = [self.data_of(index).key for index in range(len(self.tables))]
-        keys = [by_table[index] for index in self.of_row]
+        keys = [told.key for told in self.data()]
+        keys = [keys[place] for place in self.of_row]
         way = {name: number for number, name in enumerate(dict.fromkeys(ways))}
         table = {name: number for number, name in enumerate(dict.fromkeys(keys))}
         return Machine(
@@ -364,6 +374,7 @@ class _Work:
             octave=np.log2([row.size_bytes for row in predicted]),
             way=np.array([way[name] for name in ways]),
             table=np.array([table[name] for name in keys]),
+            count=np.array(self.count, dtype=np.float64),
         )
 
     def predicted(self, text: str) -> list[PredictedRow]:
@@ -373,7 +384,8 @@ class _Work:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "calibrated.yaml"
             path.write_text(text, "utf-8")
-            for index, entry in enumerate(self.tables):
+            for index, call in enumerate(self.calls):
+                entry = call.entry
                 set_up = quickly(entry.set_up).with_words({"costs.profile": str(path)})
                 found += predict_rows(
                     set_up, entry.table, sizes_bytes=self.sizes[index], clusters=clusters
@@ -381,37 +393,39 @@ class _Work:
                 self._tell()
         return found
 
-    def data_of(self, index: int) -> TableData:
+    def data(self) -> list[TableData]:
+        """Return where the rows of each table come from."""
+        return [self.data_of(place) for place in range(len(self.tables))]
+
+    def data_of(self, place: int) -> TableData:
         """Return where a table's rows come from."""
-        mine = [row for row, i in zip(self.before, self.of_row, strict=True) if i == index]
-        entry = self.tables[index]
-        told = mine[0].predicted
+        entry = self.tables[place]
+        index = next(i for i, call in enumerate(self.calls) if place in call.members)
+        told = self.told[index]
+        rows = [row for row in entry.table.rows if time_of(row)]
         return TableData(
             file=entry.file,
-            lines=(min(row.line for row in mine), max(row.line for row in mine)),
+            lines=(min(row.line for row in rows), max(row.line for row in rows)),
             collective=told.collective,
             ranks=told.world_size,
             nodes=told.n_nodes,
-            rows=len(mine),
-            sizes_bytes=(min(row.size_bytes for row in mine), max(row.size_bytes for row in mine)),
+            rows=len(rows),
+            sizes_bytes=(min(row.size_bytes for row in rows), max(row.size_bytes for row in rows)),
             set_up=entry.set_up.title,
-            settings=settings_of(self._resolved(index), load_profile(self.base).version),
+            settings=self.settings[index],
         )
 
     def _tell(self) -> None:
         self.done += 1
         if self.on_progress is not None:
-            self.on_progress(self.done, 3 * len(self.tables))
+            self.on_progress(self.done, 3 * len(self.calls))
 
 
-def _chosen_sizes(table: MeasuredTable, n_tables: int) -> list[int]:
-    """Return the sizes that take part, evenly in log size."""
-    sizes = sorted({row.size_bytes for row in table.rows if row.size_bytes > 0 and _time(row)})
-    most = next(count for ranks, count in _MOST_SIZES if (table.n_ranks or 0) <= ranks)
-    most = max(4, min(most, _MOST_ROWS // n_tables))
-    if len(sizes) <= most:
-        return sizes
-    wanted = np.geomspace(sizes[0], sizes[-1], most)
-    logs = np.log(np.array(sizes, dtype=np.float64))
-    picked = np.abs(logs[:, None] - np.log(wanted)[None, :]).argmin(axis=0)
-    return [sizes[i] for i in sorted(set(picked.tolist()))]
+def _impossible(tables: Sequence[Table], call: Call, rows: Sequence[PredictedRow]) -> list[Wrong]:
+    return [
+        problem
+        for place in call.members
+        for problem in impossible(
+            tables[place].file, [row for row in rows if call.nearest[row.size_bytes] == place]
+        )
+    ]

@@ -126,7 +126,7 @@ def constants_at(
     """Return the constants that the data say something of, rounded as the file has them."""
     made = []
     for i, parameter in enumerate(given):
-        if not used[i]:
+        if not used[i] or not found.spread[i] > 0:
             continue
         before = math.exp(float(shipped[i])) / parameter.scale
         after = before
@@ -242,7 +242,8 @@ class CalibratedFile:
                 for old, new, place in zip(before, after, of_row, strict=True)
                 if place == index
             ]
-            tables.append({"file": Path(entry.file).name, "table": entry.key, "rows": pairs})
+            if pairs:
+                tables.append({"file": Path(entry.file).name, "table": entry.key, "rows": pairs})
         return replace(
             self,
             residuals={
@@ -274,7 +275,8 @@ class CalibratedFile:
             "tables": {name: list(values) for name, values in self.tables.items()},
         }
         found["bands"] = {
-            "source": "80 % of the posterior in log time; elsewhere the shipped profile's",
+            "source": "half widths in log time that hold 80 % of left-out rows; elsewhere "
+            "those of the shipped profile",
             "tables": self.bands,
         }
         found["fitted"] = {
@@ -283,7 +285,19 @@ class CalibratedFile:
             "node": self.node,
             "health": self.health or "not judged",
             "data": [entry.record() for entry in self.data],
-            "ranges": [
+            "ranges": self.ranges(),
+            "constants": {entry.key: entry.record() for entry in self.constants},
+            "residuals": self.residuals,
+        }
+        return found
+
+    def ranges(self) -> list[dict[str, Any]]:
+        """Return what was measured, each call once."""
+        found: dict[object, dict[str, Any]] = {}
+        for entry in self.data:
+            key = (entry.key, tuple(sorted(entry.settings.items())))
+            there = found.setdefault(
+                key,
                 {
                     "collective": entry.collective,
                     "ranks": entry.ranks,
@@ -291,13 +305,11 @@ class CalibratedFile:
                     "sizes_bytes": list(entry.sizes_bytes),
                     "ways": {name: list(sizes) for name, sizes in entry.ways.items()},
                     "settings": dict(entry.settings),
-                }
-                for entry in self.data
-            ],
-            "constants": {entry.key: entry.record() for entry in self.constants},
-            "residuals": self.residuals,
-        }
-        return found
+                },
+            )
+            low, high = there["sizes_bytes"]
+            there["sizes_bytes"] = [min(low, entry.sizes_bytes[0]), max(high, entry.sizes_bytes[1])]
+        return list(found.values())
 
     def text(self) -> str:
         """Return the file."""
@@ -318,8 +330,8 @@ def _with_ways(
     """
     sizes = [round(value) for value in (2.0**octave).tolist()]
     found = []
-    for index, entry in enumerate(data):
-        mine = [i for i, table in enumerate(of_row) if table == index]
+    for entry in data:
+        mine = [i for i, place in enumerate(of_row) if data[place].key == entry.key]
         every = sorted({sizes[i] for i in mine})
         spans: dict[str, tuple[int, int]] = {}
         for name in dict.fromkeys(ways[i] for i in mine):
@@ -336,13 +348,12 @@ def _bands(
     """Return the half widths of the 80 % band by table, and of other tables between them."""
     machine = rest.machine
     size = 2.0**machine.octave
-    widths = {"own": rest.spread_of(machine)}
-    elsewhere = replace(machine, table=np.full(len(keys), -1))
-    widths["other"] = rest.spread_of(elsewhere)
+    own = rest.half_widths()
+    other = HALF_80 * rest.spread_of(replace(machine, table=np.full(len(keys), -1), loose=None))
     found: dict[str, list[list[float]]] = {}
     for name in (*dict.fromkeys(keys), "other"):
         mine = np.array([name in ("other", key) for key in keys])
-        spread = widths["other" if name == "other" else "own"]
+        half = other if name == "other" else own
         low = 0.0
         rows: list[list[float]] = []
         for high in _BANDS:
@@ -350,7 +361,7 @@ def _bands(
             low = high
             if not len(chosen):
                 continue
-            width = HALF_80 * float(spread[chosen].max())
+            width = float(half[chosen].max() if name == "other" else np.median(half[chosen]))
             for i in chosen.tolist():
                 shipped = uncertainty(float(size[i]), nodes[i])
                 width = width if shipped is None else min(width, math.log1p(shipped))
