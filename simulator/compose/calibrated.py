@@ -23,6 +23,7 @@ from simulator.costs.nccl import NcclVersion
 from simulator.engine.traffic import Collective
 from simulator.fabric.fabric import Fabric
 from simulator.fabric.options import RoutingOptions
+from simulator.results.model import Row
 from simulator.scenario.plain import to_plain
 from simulator.scenario.resolved import Resolved
 from simulator.scenario.schema import NodeSpec
@@ -184,6 +185,20 @@ class Calibrated:
             way=way_key(algorithm, protocol),
             settings=self.settings,
         )
+
+    def covers(self, row: Row) -> bool:
+        """Return whether a row of all nodes has the calibration's own band."""
+        presets, _ = self._nodes(np.arange(len(self.fabric.gpu_vertex)))
+        width = self.calibration.half_width(
+            row.collective,
+            row.world_size,
+            row.n_nodes,
+            row.size_bytes,
+            nodes_of=presets,
+            way=way_key(row.algorithm, row.protocol),
+            settings=self.settings,
+        )
+        return row.world_size > 1 and width is not None
 
     @property
     def warnings(self) -> tuple[str, ...]:

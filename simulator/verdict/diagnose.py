@@ -384,7 +384,8 @@ def _conclude(
 ) -> Diagnosis:
     curves = [case.curve(entry) for case, entry in zip(cases, sizes, strict=True)]
     base = _healthy(curves)
-    other = math.log(OTHER_PRIOR) + unexplained(curves, OTHER_SPREAD) - base
+    own = any(row.calibrated for case in cases for row in case.rows)
+    other = math.log(OTHER_PRIOR) + unexplained(curves, OTHER_SPREAD, uniform=own) - base
     logs = np.array([0.0, other, *(entry.log_weight for entry in final)])
     shares = np.exp(logs - logs.max())
     shares /= shares.sum()

@@ -137,18 +137,29 @@ def best_fit(curves: Sequence[Curve], shifts: Sequence[FloatArray], spread: floa
     return Fit(log_evidence=_log_sum(total), amplitude=float(math.exp(spread * steps[best])))
 
 
-def unexplained(curves: Sequence[Curve], spread: float) -> float:
+def unexplained(curves: Sequence[Curve], spread: float, *, uniform: bool = False) -> float:
     """Return the evidence of a slowdown of any size and of no simulated shape.
 
     The slowdown, a factor with standard deviation *spread* in its logarithm, bends over sizes four
     times as fast as a healthy prediction's error.
+
+    Parameters
+    ----------
+    curves
+        Tables of one machine.
+    spread
+        Standard deviation of ln of the factor.
+    uniform
+        As likely as such a slowdown is one by the same factor at all sizes.  Against published
+        machines that is a difference like any other, against the machine itself it is not.
     """
-    total = 0.0
+    bending = constant = 0.0
     for curve in curves:
         apart = np.abs(curve.octaves[:, None] - curve.octaves[None, :])
         broad = spread**2 * np.exp(-apart / (OCTAVES / 4))
-        total += log_evidence(curve.error, curve.covariance() + broad)
-    return total
+        bending += log_evidence(curve.error, curve.covariance() + broad)
+        constant += log_evidence(curve.error, curve.covariance() + spread**2)
+    return _log_sum(np.array([bending, constant]) - math.log(2)) if uniform else bending
 
 
 def distance(measured_s: Mapping[int, float], predicted: Mapping[int, Row]) -> float:

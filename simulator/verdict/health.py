@@ -282,8 +282,16 @@ def _finding(name: str, rows: Sequence[PredictedRow], rule: Limits) -> Finding:
     slowness = statistics.median(row.slowness for row in rows)
     health = rule.of(slowness)
     words = f"{100 * reached:.0f} % of the predicted bandwidth"
-    faster = rule.share_faster(slowness)
-    if health is not Health.HEALTHY and faster is not None:
+    own = sum(row.calibrated for row in rows) * 2 > len(rows)
+    # Shares of published machines say nothing of a band that one machine has for itself.
+    faster = None if own else rule.share_faster(slowness)
+    if own and slowness > 1.0:
+        words += (
+            f"; {slowness:.1f} times as far off as the calibration's 80 % band reaches"
+            if health is not Health.HEALTHY
+            else ": slow, below the calibration's 80 % band"
+        )
+    elif health is not Health.HEALTHY and faster is not None:
         words += f"; {100 * faster:.0f} % of healthy machines reach more"
     elif slowness > 1.0 and faster is not None:
         slower = max(1.0, 100 * (1 - faster))

@@ -37,12 +37,25 @@ class Clusters:
     def __init__(self) -> None:
         self._built: dict[str, Cluster] = {}
         self._rows: dict[Hashable, dict[int, Row]] = {}
+        self._plain: Clusters | None = None
         self.shares: dict[Hashable, float | None] = {}
         """What busiest NICs send, see `simulator.verdict.nics`."""
+
+    @property
+    def plain(self) -> Clusters:
+        """The same clusters without the discrepancy of a calibration, for comparisons."""
+        if self._plain is None:
+            self._plain = PlainClusters()
+        return self._plain
 
     def rows(self, key: Hashable) -> dict[int, Row]:
         """Return the rows by size that were predicted for a call on a set-up, to be added to."""
         return self._rows.setdefault(key, {})
+
+    @staticmethod
+    def build(resolved: Resolved) -> Cluster:
+        """Return a new cluster."""
+        return build_cluster(resolved)
 
     def of(self, resolved: Resolved, healthy: Resolved | None = None) -> Cluster:
         """Return the cluster of a scenario.
@@ -59,7 +72,7 @@ class Clusters:
             key = f"{key} seen as {_cluster_key(healthy)}"
         if key not in self._built:
             try:
-                built = build_cluster(resolved)
+                built = self.build(resolved)
             except CollsimError as error:
                 raise resolved.located(error) from error
             if healthy is not None:
@@ -69,6 +82,21 @@ class Clusters:
                 del self._built[list(self._built)[1]]
             self._built[key] = built
         return self._built[key]
+
+
+class PlainClusters(Clusters):
+    """Clusters without the discrepancy of a calibration.
+
+    It holds for the ways that a healthy machine takes.  Where a fault takes another, of which no
+    discrepancy is known, that difference alone would look like the fault or speak against it.
+    """
+
+    @staticmethod
+    def build(resolved: Resolved) -> Cluster:
+        """Return a new cluster."""
+        built = build_cluster(resolved)
+        built.calibrated = None
+        return built
 
 
 def _cluster_key(resolved: Resolved) -> str:
@@ -95,6 +123,8 @@ class PredictedRow:
     wrong: int | None
     """Elements with a wrong result; None when the log does not say."""
     predicted: Row
+    calibrated: bool = False
+    """The band is that of a calibration of this machine, not that of published ones."""
 
     @property
     def size_bytes(self) -> int:
@@ -190,13 +220,28 @@ def predict_rows(
             )
         )
     sizes = sorted({size for _, size, _, _, _ in chosen})
+    clusters = clusters or Clusters()
     predicted = predict_sizes(set_up, table, sizes, clusters=clusters, on_progress=on_progress)
+    own = _calibrated(clusters.of(set_up.resolve(call_words(table, sizes))), predicted)
     return [
         PredictedRow(
-            line=line, measured_s=time_s, in_place=half, wrong=wrong, predicted=predicted[size]
+            line=line,
+            measured_s=time_s,
+            in_place=half,
+            wrong=wrong,
+            predicted=predicted[size],
+            calibrated=size in own,
         )
         for line, size, time_s, half, wrong in chosen
     ]
+
+
+def _calibrated(cluster: Cluster, predicted: Mapping[int, Row]) -> set[int]:
+    """Return the sizes whose band is that of a calibration of the machine."""
+    found = cluster.calibrated
+    if found is None:
+        return set()
+    return {size for size, row in predicted.items() if found.covers(row)}
 
 
 def predict_sizes(

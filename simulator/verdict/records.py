@@ -284,7 +284,10 @@ def check_table_text(check: Check) -> Table:
             )
         )
     remarks = ["busbw in GB/s; reached: share of the predicted bandwidth; expected: 80 % of"]
-    remarks.append("healthy machines, slow ones are below it")
+    if any(row.calibrated for row in check.rows):
+        remarks.append("this machine's runs by its calibration, slow ones are below it")
+    else:
+        remarks.append("healthy machines, slow ones are below it")
     if any(row.in_place for row in check.rows):
         remarks.append("*: in-place time, the out-of-place one is missing")
     return Table(columns=columns, rows=tuple(lines), title=check.title, remarks=tuple(remarks))

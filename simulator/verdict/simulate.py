@@ -141,6 +141,13 @@ def _times(case: Case, asked: Asked, clusters: Clusters) -> Mapping[int, float]:
         return {size: healthy[size].time_s for size in asked.sizes_bytes}
     choices = healthy if asked.kept else None
     words, sizes = asked.words, asked.sizes_bytes
+    usual = {size: row.time_s for size, row in healthy.items()}
+    scale = dict.fromkeys(sizes, 1.0)
+    if any(row.calibrated for row in case.rows):
+        # The machine's discrepancy is that of the healthy ways, for every fault alike.
+        clusters = clusters.plain
+        bare = predict_sizes(case.set_up, case.table, sizes, choices=healthy, clusters=clusters)
+        scale = {size: usual[size] / row.time_s for size, row in bare.items()}
     try:
         found = predict_sizes(
             case.set_up, case.table, sizes, words=words, choices=choices, clusters=clusters
@@ -149,4 +156,4 @@ def _times(case: Case, asked: Asked, clusters: Clusters) -> Mapping[int, float]:
         # A path that NVLS or a tree needs is gone: rings go through what is left.
         words = {"collective.algorithm": "ring", **words}
         found = predict_sizes(case.set_up, case.table, sizes, words=words, clusters=clusters)
-    return {size: row.time_s for size, row in found.items()}
+    return {size: row.time_s * scale[size] for size, row in found.items()}
