@@ -485,6 +485,7 @@ class _Runner:
                 version=simulator.__version__,
                 scenario=to_mapping(self.resolved),
                 seed=self.resolved.seed,
+                profile_sha256=self.cluster.profile.file_sha256,
             ),
         )
 

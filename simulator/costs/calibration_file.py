@@ -23,6 +23,7 @@ from simulator.base.fields import MOST_TIME_S
 from simulator.base.units import exact_time, parse_time
 from simulator.costs.calibration import Calibration, Curve, Measured, table_key, way_key
 from simulator.costs.calibration_names import ALGORITHMS, COLLECTIVES
+from simulator.costs.sections import below, merged, nested
 
 __all__ = [
     "ALGORITHMS",
@@ -37,8 +38,6 @@ __all__ = [
 _TEXTS = ("name", "summary", "reference", "extends")
 _OURS = ("discrepancy", "bands", "fitted")
 _NOT_CONSTANTS = ("algorithms", "channels", "connections", "rules", "cpu", "tuning")
-_WHOLE = ("rules",)
-"""Sections that a profile replaces as a whole: tables of rules are no sum of two libraries'."""
 _RATIOS = re.compile(r".*(launch|alpha|closing)_share")
 """Constants that may be above one; rates have a limit of their own."""
 _MOST_RATIO, _MOST_GBps, _MOST_LOG, _MOST_OCTAVE = 100.0, 1e6, 5.0, 64
@@ -55,22 +54,6 @@ def is_profile_file(name: str) -> bool:
     (True, False)
     """
     return name.endswith((".yaml", ".yml")) or "/" in name
-
-
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a profile's data laid over those of the profile it extends, section by section.
-
-    Examples
-    --------
-    >>> merged({"launch": {"time": "1 us", "source": "a"}}, {"launch": {"time": "2 us"}})
-    {'launch': {'time': '2 us', 'source': 'a'}}
-    """
-    found = dict(base)
-    for key, value in over.items():
-        below = found.get(key)
-        both = isinstance(value, Mapping) and isinstance(below, Mapping) and key not in _WHOLE
-        found[key] = merged(below, value) if both else value  # type: ignore[arg-type]
-    return found
 
 
 def constants_of(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,12 +115,15 @@ class _Read:
     """None: the file holds constants only."""
     moved: tuple[str, ...]
     """Dotted keys of the constants that the file gives."""
+    sha256: str
+    """Of the file."""
 
 
 @dataclass(slots=True)
 class _Reader:
     path: str
     problems: list[Problem] = field(default_factory=list)
+    sha256: str = ""
 
     def refuse(
         self,
@@ -182,11 +168,16 @@ class _Reader:
                 self._constants(node, key, known, data, moved)
         self._idle(top, data, moved)
         calibration = self._calibration(root, top, base, data)
-        over = _nested(moved)
+        over = nested(moved)
         for key in ("summary", "reference"):
             if isinstance(top.get(key), yaml.ScalarNode):
                 over[key] = top[key].value
-        return _Read(data=merged(data, over), calibration=calibration, moved=tuple(moved))
+        return _Read(
+            data=merged(data, over),
+            calibration=calibration,
+            moved=tuple(moved),
+            sha256=self.sha256,
+        )
 
     def _root(self) -> yaml.MappingNode | None:
         allowed = "the YAML file of a profile, such as `collsim fit --out` writes"
@@ -201,6 +192,7 @@ class _Reader:
             if len(raw) > _MOST_BYTES:
                 self.refuse(None, "", "has more than 1 MiB", allowed)
                 return None
+            self.sha256 = hashlib.sha256(raw).hexdigest()
             text = raw.decode("utf-8")
         except OSError as error:
             self.refuse(None, "", f"cannot read: {error.strerror}", allowed)
@@ -333,7 +325,7 @@ class _Reader:
                 if words[1] in entry.get("links", {})
             ]
             if own and value != float(data["links"][words[1]]["efficiency"]):
-                node = _below(top["links"], words[1:])
+                node = below(top["links"], words[1:])
                 message = "changes nothing: GPU generations have their own"
                 self.refuse(node, key, message, ", ".join(own))
 
@@ -569,28 +561,3 @@ class _Reader:
                 continue
             found[name] = tuple((row[0], row[1]) for row in listed)
         return found
-
-
-def _below(node: yaml.Node, words: Sequence[str]) -> yaml.Node:
-    """Return the node at a path that is there."""
-    for word in words:
-        node = next(value for key, value in node.value if key.value == word)
-    return node
-
-
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by dotted key as sections.
-
-    Examples
-    --------
-    >>> _nested({"launch.time": "2 us"})
-    {'launch': {'time': '2 us'}}
-    """
-    found: dict[str, Any] = {}
-    for path, value in flat.items():
-        *words, last = path.split(".")
-        place = found
-        for word in words:
-            place = place.setdefault(word, {})
-        place[last] = value
-    return found

@@ -148,6 +148,8 @@ class CostProfile:
     node, and over several)."""
     fitted: Mapping[str, Any] = field(default_factory=dict)
     """Data, residuals and ranges of the fit."""
+    file_sha256: str = ""
+    """Of a calibrated profile's file; empty for a shipped profile."""
     calibration: Calibration | None = None
     """What is known of one machine beside its constants."""
 
@@ -351,7 +353,12 @@ def _calibrated(path: str, changed_ns: int, n_bytes: int) -> CostProfile:
     built = _build(found.data)
     told = {key: f"fitted: {path}" for key in found.moved}
     # Sources of paths and links stand by section, those of a moved constant by itself.
-    return replace(built, calibration=found.calibration, sources={**built.sources, **told})
+    return replace(
+        built,
+        calibration=found.calibration,
+        file_sha256=found.sha256,
+        sources={**built.sources, **told},
+    )
 
 
 def profile_data(name: str) -> dict[str, Any]:

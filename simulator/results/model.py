@@ -244,6 +244,8 @@ class Provenance:
     seed: int | None = None
     scenario: Mapping[str, Any] = field(default_factory=dict)
     """The resolved scenario: every number, no default left out."""
+    profile_sha256: str = ""
+    """Of the cost profile's file; empty for a shipped profile."""
     command: str = ""
     date: str = ""
     """Left empty unless asked for, so that equal runs give equal files."""
@@ -255,6 +257,7 @@ class Provenance:
         version: str,
         scenario: Mapping[str, Any],
         seed: int | None = None,
+        profile_sha256: str = "",
         command: str = "",
         commit: str = "",
         date: str = "",
@@ -271,6 +274,7 @@ class Provenance:
             commit=commit,
             seed=seed,
             scenario=scenario,
+            profile_sha256=profile_sha256,
             command=command,
             date=date,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -11,6 +12,7 @@ import yaml
 from simulator.base.units import exact_time, format_rate
 from simulator.scenario.nodes import gpu_count, node_template
 from simulator.scenario.plain import to_plain
+from simulator.scenario.plugins import is_profile_file
 from simulator.scenario.reader import join
 from simulator.scenario.resolved import Resolved
 from simulator.scenario.schema import NodeGroup
@@ -19,13 +21,19 @@ __all__ = ["describe", "dump", "to_json", "to_mapping"]
 
 
 def to_mapping(resolved: Resolved) -> dict[str, Any]:
-    """Return the scenario as plain data: numbers, texts with units, lists and dicts."""
-    return to_plain(resolved)
+    """Return the scenario as plain data: numbers, texts with units, lists and dicts.
+
+    The path of a cost profile's file is absolute: where the data will be read is not known.
+    """
+    found = to_plain(resolved)
+    if is_profile_file(resolved.costs.profile):
+        found["costs"]["profile"] = str(Path(resolved.costs.profile).resolve())
+    return found
 
 
 def to_json(resolved: Resolved) -> str:
     """Return the scenario as JSON, which is YAML and so loads to the same variant."""
-    return json.dumps(to_plain(resolved), indent=2, ensure_ascii=False)
+    return json.dumps(to_mapping(resolved), indent=2, ensure_ascii=False)
 
 
 def dump(resolved: Resolved) -> str:
@@ -39,7 +47,7 @@ def dump(resolved: Resolved) -> str:
     >>> loads(dump(first)).variants[0] == first
     True
     """
-    return yaml.safe_dump(to_plain(resolved), sort_keys=False, allow_unicode=True, width=100)
+    return yaml.safe_dump(to_mapping(resolved), sort_keys=False, allow_unicode=True, width=100)
 
 
 def describe(resolved: Resolved) -> list[tuple[str, str, str]]:

@@ -219,3 +219,32 @@ def test_ways_that_are_only_weighed_are_not_told(tmp_path: Path) -> None:
     call, group = Call(collective="all_to_all", world_size=8, size_bytes=1 << 20), np.arange(8)
     lone_time_s(cluster, call, group, Choice(algorithm="direct", protocol="LL", n_channels=1))
     assert cluster.outside == ()
+
+
+def test_a_shown_scenario_finds_its_profile_again(tmp_path: Path) -> None:
+    from simulator.scenario import dump, load
+
+    folder = tmp_path / "sub"
+    folder.mkdir()
+    Path(profile(folder, 0.25)).rename(folder / "own.yaml")
+    (folder / "scenario.yaml").write_text(
+        "schema_version: 1\nnode: dgx-a100-80gb\ncosts: own.yaml\n"
+        "collective: {op: all_reduce, sizes: [64 MiB]}\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        first = load("sub/scenario.yaml").variants[0]
+        (folder / "shown.yaml").write_text(dump(first))
+        again = load("sub/shown.yaml").variants[0]
+        assert run_resolved(again).rows == run_resolved(first).rows
+    assert load(str(folder / "shown.yaml")).variants[0].costs.profile == again.costs.profile
+
+
+def test_results_tell_which_file_it_was(tmp_path: Path) -> None:
+    import hashlib
+
+    path = profile(tmp_path, 0.1)
+    words = WORDS | {"costs.profile": path}
+    found = run_resolved(from_words(words).variants[0]).provenance
+    assert found.profile_sha256 == hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    assert run_resolved(from_words(WORDS).variants[0]).provenance.profile_sha256 == ""

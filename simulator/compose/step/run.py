@@ -81,7 +81,10 @@ def run_training(cluster: Cluster, resolved: Resolved, *, record: bool) -> RunRe
         warnings=(*cluster.warnings, *cluster.outside),
         notes=(*cluster.notes, *simulated.plan.notes),
         provenance=Provenance.of_this_process(
-            version=simulator.__version__, scenario=to_mapping(resolved), seed=resolved.seed
+            version=simulator.__version__,
+            scenario=to_mapping(resolved),
+            seed=resolved.seed,
+            profile_sha256=cluster.profile.file_sha256,
         ),
     )
 
