@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.base.errors import CollsimError
 from simulator.collectives.call import Call
 from simulator.costs.calibration import Calibration, way_key
-from simulator.costs.nccl import NcclVersion
+from simulator.costs.nccl.version import plain_version
 from simulator.engine.traffic import Collective
 from simulator.fabric.fabric import Fabric
 from simulator.fabric.options import RoutingOptions
@@ -53,7 +52,7 @@ def settings_of(resolved: Resolved, version: str) -> dict[str, str]:
     """
     found: dict[str, Any] = {
         "costs.gpus_per_process": resolved.costs.gpus_per_process,
-        "costs.version": _plain_version(resolved.costs.version or version),
+        "costs.version": plain_version(resolved.costs.version or version),
     }
     found |= {f"costs.overrides.{key}": value for key, value in resolved.costs.overrides.items()}
     for group in resolved.node_groups:
@@ -68,14 +67,6 @@ def settings_of(resolved: Resolved, version: str) -> dict[str, str]:
         if name not in _TOLD_BY_WAY and not name.startswith(_ONLY_PRINTS):
             found[f"env.{name}"] = value
     return {key: str(value) for key, value in found.items()}
-
-
-def _plain_version(text: str) -> str:
-    """Return a version without what stands behind its numbers, such as ``+cuda12.4``."""
-    try:
-        return str(NcclVersion.parse(text))
-    except CollsimError:
-        return text
 
 
 def _unlike(

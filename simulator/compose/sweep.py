@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simulator.compose.run import run_resolved
+from simulator.costs.calibration import joined
 from simulator.results.model import RunResult
 from simulator.scenario.resolve import ScenarioSet
 from simulator.scenario.resolved import Resolved
@@ -181,9 +182,7 @@ def _merged(variants: tuple[Resolved, ...], done: dict[int, RunResult]) -> RunRe
         for index in sorted(done)
         for days in done[index].goodput
     ]
-    warnings: list[str] = []
-    for index in sorted(done):
-        warnings += [text for text in done[index].warnings if text not in warnings]
+    warnings = joined(text for index in sorted(done) for text in done[index].warnings)
     first = done[min(done)]
     swept = " × ".join(dict.fromkeys(key for variant in variants for key, _ in variant.labels))
     return RunResult(
@@ -193,7 +192,7 @@ def _merged(variants: tuple[Resolved, ...], done: dict[int, RunResult]) -> RunRe
         training=tuple(training),
         goodput=tuple(goodput),
         provenance=first.provenance,
-        warnings=tuple(warnings),
+        warnings=warnings,
     )
 
 

@@ -15,7 +15,18 @@ from dataclasses import dataclass, field
 
 from simulator.base.units import format_size
 
-__all__ = ["Calibration", "Curve", "Measured", "table_key", "way_key"]
+__all__ = [
+    "Calibration",
+    "Curve",
+    "Measured",
+    "OutsideFit",
+    "joined",
+    "table_key",
+    "way_key",
+]
+
+MOST_REASONS = 8
+"""Reasons of a warning that are told one by one."""
 
 
 def way_key(algorithm: str, protocol: str) -> str:
@@ -226,6 +237,9 @@ class Calibration:
         """Return what differs from the settings of the table that is most alike."""
         entries = list(near)
         alike = [entry for entry in entries if (entry.nodes > 1) == (n_nodes > 1)]
+        if not alike:
+            # That nothing is known of a network is told already.
+            settings = {k: v for k, v in settings.items() if not k.startswith("fabric.")}
         return min((_apart(entry.settings, settings) for entry in alike or entries), key=len)
 
     def sizes_of(self, collective: str) -> tuple[int, int]:
@@ -278,12 +292,48 @@ class Calibration:
             )
         return f"{'; '.join(parts)} on {self.node}"
 
-    def warning(self, reasons: Iterable[str]) -> str:
-        """Return the one warning of calls that lie outside, with all their reasons."""
-        return (
-            f"{self.file}: outside its fit: {', '.join(dict.fromkeys(reasons))}. Measured: "
-            f"{self.words}. Elsewhere its constants stand with the uncertainty of {self.base}."
+    def warning(self, reasons: Iterable[str]) -> OutsideFit:
+        """Return the one warning of calls that lie outside, with their reasons."""
+        return OutsideFit(self, tuple(dict.fromkeys(reasons)))
+
+
+class OutsideFit(str):
+    """A warning of calls outside a calibration, which can be joined with others: `joined`."""
+
+    calibration: Calibration
+    reasons: tuple[str, ...]
+
+    def __new__(cls, calibration: Calibration, reasons: tuple[str, ...]) -> OutsideFit:
+        """Return the warning in words."""
+        shown = list(reasons[:MOST_REASONS])
+        if len(reasons) > MOST_REASONS:
+            shown.append(f"and {len(reasons) - MOST_REASONS} more")
+        made = super().__new__(
+            cls,
+            f"{calibration.file}: outside its fit: {', '.join(shown)}. Measured: "
+            f"{calibration.words}. Elsewhere its constants stand with the uncertainty of "
+            f"{calibration.base}.",
         )
+        made.calibration, made.reasons = calibration, reasons
+        return made
+
+    def __reduce__(self) -> tuple[type[OutsideFit], tuple[Calibration, tuple[str, ...]]]:
+        """Return what a process hands to another."""
+        return OutsideFit, (self.calibration, self.reasons)
+
+
+def joined(warnings: Iterable[str]) -> tuple[str, ...]:
+    """Return warnings, each once, and one of all calls outside the same file."""
+    found: dict[str, str] = {}
+    for text in warnings:
+        if not isinstance(text, OutsideFit):
+            found.setdefault(text, text)
+            continue
+        key = f"{text.calibration.file}: outside"
+        before = found.get(key)
+        reasons = before.reasons if isinstance(before, OutsideFit) else ()
+        found[key] = text.calibration.warning((*reasons, *text.reasons))
+    return tuple(found.values())
 
 
 _OFTEN_UNTOLD = ("costs.version", "costs.gpus_per_process")

@@ -42,6 +42,7 @@ _RATIOS = re.compile(r".*(launch|alpha|closing)_share")
 """Constants that may be above one; rates have a limit of their own."""
 _MOST_RATIO, _MOST_GBps, _MOST_LOG, _MOST_OCTAVE = 100.0, 1e6, 5.0, 64
 _MOST_BYTES = 1 << 20
+_VERSION = "costs.version"
 _TABLE = "table of fitted.ranges"
 
 
@@ -445,8 +446,14 @@ class _Reader:
     def _settings(self, node: yaml.Node | None, path: str) -> dict[str, str] | None:
         if node is None:
             return None
-        pairs = list(self._pairs(node, path))
-        return {key: self._text(value, f"{path}.{key}", node) for key, value in pairs}
+        found = {
+            key: self._text(value, f"{path}.{key}", node) for key, value in self._pairs(node, path)
+        }
+        if found.get(_VERSION):
+            from simulator.costs.nccl.version import plain_version
+
+            found[_VERSION] = plain_version(found[_VERSION])
+        return found
 
     def _known(
         self, node: yaml.Node, path: str, name: str, known: Sequence[str], what: str

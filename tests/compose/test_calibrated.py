@@ -248,3 +248,27 @@ def test_results_tell_which_file_it_was(tmp_path: Path) -> None:
     found = run_resolved(from_words(words).variants[0]).provenance
     assert found.profile_sha256 == hashlib.sha256(Path(path).read_bytes()).hexdigest()
     assert run_resolved(from_words(WORDS).variants[0]).provenance.profile_sha256 == ""
+
+
+def test_variants_of_a_sweep_warn_once_together(tmp_path: Path) -> None:
+    import pickle
+
+    from simulator.compose.sweep import run_set
+
+    words = WORDS | {"costs.profile": profile(tmp_path, 0.1), "nodes": "2,4,8"}
+    (warning,) = run_set(from_words(words), workers=1).warnings
+    for ranks in (16, 32, 64):
+        assert f"all_reduce of {ranks} ranks" in warning
+    assert warning.count("Measured:") == 1
+    assert "fabric.kind" not in warning
+    # Processes hand it over as it is.
+    assert pickle.loads(pickle.dumps(warning)).reasons == warning.reasons  # type: ignore[attr-defined]
+
+
+def test_a_warning_tells_so_many_reasons(tmp_path: Path) -> None:
+    words = WORDS | {"costs.profile": profile(tmp_path, 0.1)}
+    calibration = build_cluster(from_words(words).variants[0]).profile.calibration
+    assert calibration is not None
+    assert ", reason 7, and 4 more. Measured" in calibration.warning(
+        f"reason {i}" for i in range(12)
+    )

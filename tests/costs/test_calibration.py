@@ -197,7 +197,7 @@ def test_other_settings_than_those_of_the_rows_are_outside(tmp_path: Path) -> No
     found = calibration(tmp_path, TOLD)
 
     def asked(**changed: str) -> tuple[str, ...]:
-        now = {"costs.gpus_per_process": "8", "costs.version": "2.19"}
+        now = {"costs.gpus_per_process": "8", "costs.version": "2.19.0"}
         now |= {key.replace("__", "."): value for key, value in changed.items()}
         width = found.half_width("all_reduce", 8, 1, 2048, nodes_of=[NODE], settings=now)
         reasons = found.outside("all_reduce", 8, 1, 2048, nodes_of=[NODE], settings=now)
@@ -206,7 +206,7 @@ def test_other_settings_than_those_of_the_rows_are_outside(tmp_path: Path) -> No
 
     assert asked() == ()
     assert asked(costs__gpus_per_process="1") == ("costs.gpus_per_process 1 (fitted with 8)",)
-    assert asked(costs__version="2.20") == ("costs.version 2.20 (fitted with 2.19)",)
+    assert asked(costs__version="2.20.3") == ("costs.version 2.20.3 (fitted with 2.19.0)",)
     assert asked(env__NCCL_P2P_DISABLE="1") == ("env.NCCL_P2P_DISABLE 1",)
     found = calibration(tmp_path, TOLD.replace("{costs", "{env.NCCL_NTHREADS: '64', costs"))
     assert asked() == ("without env.NCCL_NTHREADS 64",)

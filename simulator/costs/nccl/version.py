@@ -9,7 +9,15 @@ from typing import TypeVar
 
 from simulator.base.errors import Problem, ScenarioError
 
-__all__ = ["NEWEST", "OLDEST", "OLDEST_TABLE", "NcclVersion", "nearest_supported", "row_since"]
+__all__ = [
+    "NEWEST",
+    "OLDEST",
+    "OLDEST_TABLE",
+    "NcclVersion",
+    "nearest_supported",
+    "plain_version",
+    "row_since",
+]
 
 _TEXT = re.compile(r"^\s*v?(\d+)\.(\d+)(?:\.(\d+))?(?:[-+.~ _].*)?$")
 
@@ -118,3 +126,17 @@ def row_since(rows: Sequence[_Row], version: NcclVersion) -> _Row:
     """Return the last row whose ``since`` is not newer than *version*; the first one otherwise."""
     held = [row for row in rows if NcclVersion.parse(str(row["since"])) <= version]
     return held[-1] if held else rows[0]
+
+
+def plain_version(text: str) -> str:
+    """Return a version as three numbers; what is none as it is.
+
+    Examples
+    --------
+    >>> plain_version("2.21.5+cuda12.4"), plain_version("2.18"), plain_version("")
+    ('2.21.5', '2.18.0', '')
+    """
+    try:
+        return str(NcclVersion.parse(text))
+    except ScenarioError:
+        return text
