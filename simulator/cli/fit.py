@@ -192,8 +192,9 @@ def _tell_verdict(tables: list[Table], given: Given, *, warned: bool) -> tuple[s
     """
     from simulator.base.errors import Problem
     from simulator.cli.output import warn
-    from simulator.verdict.check import check_tables
+    from simulator.verdict.check import check_tables, quickly
     from simulator.verdict.health import Health
+    from simulator.verdict.predict import predict_rows
     from validation.fitting.doubtful import impossible
 
     machines = check_tables([(entry.set_up, entry.table) for entry in tables], causes=False)
@@ -204,7 +205,11 @@ def _tell_verdict(tables: list[Table], given: Given, *, warned: bool) -> tuple[s
         problem
         for machine in machines
         for check in machine.checks
-        for problem in impossible(check.table.source, check.rows)
+        if impossible(check.table.source, check.rows)
+        # A check looks at some sizes only; all lines are told.
+        for problem in impossible(
+            check.table.source, predict_rows(quickly(check.set_up), check.table)
+        )
     ]
     ask = f"`collsim check {_words(tables, given)}` tells the likely causes"
     slow, fast = _reasons(machines, fast=False), _reasons(machines, fast=True)

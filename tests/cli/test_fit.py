@@ -235,3 +235,85 @@ def test_a_log_comes_through_a_pipe(collsim, monkeypatch, tmp_path: Path, comman
     done = collsim(command, "-", "-q", *more)
     assert done.code == 0
     assert "all_reduce" in done.out
+
+
+def test_a_machine_faster_than_the_set_up_is_refused(collsim, tmp_path: Path) -> None:
+    out = tmp_path / "x.yaml"
+    done = collsim("fit", LOG, "--node", "dgx1-v100", "--out", out, "-q")
+    assert done.code == 2
+    assert re.search(r"allreduce.log:50: all_reduce: 8 GiB took .* the links need", done.err)
+    assert "8 rows in lines 43 to 50 are faster than the links" in done.err
+    assert "the machine is faster than this set-up" in done.err
+    assert "fitted as it is" not in done.err
+    assert not out.exists()
+
+
+def test_contradicting_logs_are_refused(collsim, tmp_path: Path) -> None:
+    def slower(line: str) -> str:
+        words = line.split()
+        if len(words) < 12 or not words[0].isdigit() or words[0] == "0":
+            return line
+        for place in (4, 8):
+            words[place] = f"{1.4 * float(words[place]):.1f}"
+        return " ".join(words)
+
+    log, out = tmp_path / "slow.log", tmp_path / "x.yaml"
+    log.write_text("\n".join(map(slower, LOG.read_text().splitlines())) + "\n")
+    done = collsim("fit", LOG, log, "--out", out, "-q")
+    assert done.code == 2
+    assert re.search(r"slow.log:\d+: all_reduce of 8 ranks: .* by a factor of 1.40", done.err)
+    assert not out.exists()
+
+
+def test_one_log_twice_counts_once(collsim, tmp_path: Path) -> None:
+    copy, out = tmp_path / "copy.log", tmp_path / "x.yaml"
+    copy.write_bytes(LOG.read_bytes())
+    done = collsim("fit", LOG, copy, "--out", out, "-q")
+    assert done.code == 0
+    assert f"warning: {copy}: the same as {LOG}: counted once" in done.err
+    assert len(yaml.safe_load(out.read_text())["fitted"]["data"]) == 1
+
+
+def test_a_flag_that_the_log_overrules_is_told(collsim, tmp_path: Path) -> None:
+    done = collsim("fit", "--collective", "broadcast", LOG, "--out", tmp_path / "x.yaml", "-q")
+    assert done.code == 0
+    assert "one of all_reduce, as the log tells: --collective broadcast is not used" in done.err
+
+
+def test_the_name_of_a_shipped_profile_is_refused(collsim, tmp_path: Path) -> None:
+    for words in (
+        ("--name", "nccl", "--out", tmp_path / "x.yaml"),
+        ("--out", tmp_path / "gloo.yaml"),
+    ):
+        done = collsim("fit", LOG, *words, "-q")
+        assert (done.code, "is a shipped profile" in done.err) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_pipe_is_named_as_it_was_given(collsim, monkeypatch, tmp_path: Path) -> None:
+    import io
+    import sys
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    done = collsim("fit", "-", "--out", tmp_path / "x.yaml", "-q")
+    assert (done.code, done.err.strip()) == (2, "-: the file is empty")
+
+
+def test_a_link_to_no_file_is_followed_and_stays(collsim, tmp_path: Path) -> None:
+    link = tmp_path / "link.yaml"
+    link.symlink_to("target.yaml")
+    refused = collsim("fit", LOG, "--node", "dgx1-v100", "--out", link, "-q")
+    assert refused.code == 2
+    assert list(tmp_path.iterdir()) == [link]
+    assert link.is_symlink()
+    assert collsim("fit", LOG, "--out", link, "-q").code == 0
+    assert link.is_symlink()
+    assert load_profile(str(tmp_path / "target.yaml")).calibration is not None
+
+
+def test_a_profile_that_cannot_be_fitted_is_refused_before_a_verdict(collsim, tmp_path) -> None:
+    done = collsim("fit", LOG, "--costs", "gloo", "--out", tmp_path / "x.yaml", "-q")
+    assert done.code == 2
+    assert "'gloo' is not one that can be fitted" in done.err
+    assert "verdict" not in done.out
+    assert "%" not in done.err

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulator.base.errors import CalibrationError
 from simulator.collectives.call import Call
 from simulator.compose.choose import choose, lone_time_s
 from simulator.compose.run import run_resolved
@@ -273,7 +274,9 @@ def test_reasons_not_to_fit_are_all_told() -> None:
 
 def test_long_tables_are_thinned_evenly() -> None:
     sizes = tuple(range(1024, 1024 * 2000, 1024))
-    long = replace(made([1e-3] * len(SIZES)), table=table_of("all_reduce", sizes, [1e-3] * len(sizes), 8, 1))
+    long = replace(
+        made([1e-3] * len(SIZES)), table=table_of("all_reduce", sizes, [1e-3] * len(sizes), 8, 1)
+    )
     (call,) = calls_of([long])
     chosen = chosen_sizes(call, 0, 1)
     assert len(chosen) <= 40
@@ -285,3 +288,96 @@ def test_long_tables_are_thinned_evenly() -> None:
     kept = [chosen_sizes(sweep, index, 120) for index in range(120)]
     assert all(len(part) <= 4 for part in kept)
     assert {size for part in kept for size in part} == set(SIZES)
+
+
+@pytest.fixture(scope="module")
+def shipped_times() -> np.ndarray:
+    return np.array(simulated("nccl", "all_reduce"))
+
+
+def test_equal_calls_that_contradict_each_other_are_told(shipped_times: np.ndarray) -> None:
+    one = made(shipped_times.tolist())
+    near = replace(made((1.1 * shipped_times).tolist()), file="near.log")
+    far = replace(made((1.4 * shipped_times).tolist()), file="far.log")
+    assert contradictions([one, near]) == []
+    (told,) = problems_of([one, near, far])
+    assert (told.file, told.line) == ("far.log", 26)
+    assert "made.log, line 26" in told.message
+    assert "by a factor of 1.40" in told.message
+    # A few outliers are none, and different calls have nothing to contradict.
+    times = shipped_times.copy()
+    times[[3, 9, 20, 25]] *= 4
+    assert contradictions([one, made(times.tolist())]) == []
+    assert contradictions([one, made((2 * shipped_times).tolist(), "all_gather")]) == []
+
+
+def test_repeats_become_their_median_and_no_size_vanishes(shipped_times: np.ndarray) -> None:
+    factors = (1.0, 1.02, 0.9)
+    tables = [
+        replace(made((factor * shipped_times).tolist()), file=f"{factor}.log") for factor in factors
+    ]
+    found = fit_machine(tables, name="three")
+    assert [row.size_bytes for row in found.after] == list(SIZES)
+    assert [row.measured_s for row in found.after] == pytest.approx(shipped_times.tolist())
+    assert set(found.count) == {3}
+    assert set(found.of_table) == {0}
+    assert len(found.file.ranges()) == 1
+    assert len(found.file.data) == 3
+    # A row of three counts more than a row of one.
+    alone = fit_machine([made(shipped_times.tolist())], name="one")
+    assert found.posterior.spread_of(alone.posterior.machine).max() < (
+        alone.posterior.spread_of(alone.posterior.machine).max()
+    )
+
+
+def test_times_that_the_links_do_not_allow_are_refused(shipped_times: np.ndarray) -> None:
+    with pytest.raises(CalibrationError, match=r"4 GiB took .* but the links need .* lines \d+ to"):
+        fit_machine([made((0.4 * shipped_times).tolist())], name="fast")
+
+
+def test_a_fit_that_fails_is_refused(shipped_times: np.ndarray) -> None:
+    times = shipped_times * np.where(np.arange(len(SIZES)) % 2, 3.0, 1.0)
+    with pytest.raises(CalibrationError, match=r"the fit failed: .* median error is still \d+ %"):
+        fit_machine([made(times.tolist())], name="zigzag")
+
+
+@pytest.mark.parametrize("odd", ["all_to_all", "broadcast"])
+def test_a_collective_that_does_not_go_with_the_others_moves_the_constants_little(
+    truth: str, odd: str
+) -> None:
+    names = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+    times = {name: np.array(simulated(truth, name)) for name in names}
+
+    def constants(factor: float) -> tuple[dict[str, float], dict[int, float]]:
+        found = fit_machine(
+            [
+                made((times[name] * (factor if name == odd else 1.0)).tolist(), name)
+                for name in names
+            ],
+            name="five",
+        )
+        machine = found.posterior.machine
+        assert machine.loose is not None
+        loose = dict(zip(machine.table.tolist(), machine.loose.tolist(), strict=True))
+        return {entry.key: entry.fitted for entry in found.file.constants}, loose
+
+    (good, usual), (bad, wide) = constants(1.0), constants(1.5)
+    # An exchange is not expected to go with the others as well as they do.
+    assert usual == pytest.approx({0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 4.0}, abs=0.5)
+    if odd == "broadcast":
+        assert wide[names.index(odd)] > 5
+    # Counting like the others, the broadcast moves the launch by 43 and the links by 8 %.
+    moved = {key: abs(math.log(bad[key] / good[key])) for key in good}
+    assert moved["launch.time"] < 0.2
+    assert moved["generations.hopper.links.nvlink"] < 0.06
+
+
+def test_bands_are_as_wide_as_the_machine_is_unsteady(truth: str, found: MachineFit) -> None:
+    times = np.array(simulated(truth, "all_reduce"))
+    noise = np.random.default_rng(1).normal(0.0, 0.08, len(times))
+    unsteady = fit_machine([made((times * np.exp(noise)).tolist())], name="unsteady")
+    key = "all_reduce/8 ranks/1 node"
+    pairs = list(zip(found.file.bands[key], unsteady.file.bands[key], strict=True))
+    assert all(steady < 0.09 for (_, steady), _ in pairs)
+    # Noise of 8 %: four fifths within 10 %, and more between the rows.
+    assert all(0.06 < width < 0.25 for (limit, _), (_, width) in pairs if limit <= 2**20)
