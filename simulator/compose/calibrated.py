@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.collectives.call import Call
+from simulator.compose.library_values import is_default
 from simulator.costs.calibration import Calibration, way_key
 from simulator.costs.nccl.version import plain_version
 from simulator.engine.traffic import Collective
@@ -64,7 +65,8 @@ def settings_of(resolved: Resolved, version: str) -> dict[str, str]:
         found["fabric.kind"] = resolved.fabric.kind
         found |= dict(_unlike(to_plain(options), to_plain(type(options)()), "fabric"))
     for name, value in resolved.env.items():
-        if name not in _TOLD_BY_WAY and not name.startswith(_ONLY_PRINTS):
+        idle = name.startswith(_ONLY_PRINTS) or is_default(name, value)
+        if name not in _TOLD_BY_WAY and not idle:
             found[f"env.{name}"] = value
     return {key: str(value) for key, value in found.items()}
 

@@ -208,8 +208,9 @@ def test_what_was_not_measured_is_told_and_has_the_shipped_band(
     assert share == pytest.approx(shipped.uncertainty_s / shipped.time_s)
 
 
-def test_what_only_prints_is_inside(tmp_path: Path) -> None:
-    assert told(tmp_path, **{"env.NCCL_DEBUG": "INFO"})[0] == ()
+@pytest.mark.parametrize(("name", "value"), [("NCCL_DEBUG", "INFO"), ("NCCL_P2P_DISABLE", "0")])
+def test_variables_that_change_nothing_are_inside(tmp_path: Path, name: str, value: str) -> None:
+    assert told(tmp_path, **{f"env.{name}": value})[0] == ()
 
 
 def test_ways_that_are_only_weighed_are_not_told(tmp_path: Path) -> None:
