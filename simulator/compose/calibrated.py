@@ -130,7 +130,9 @@ class Calibrated:
         self.fabric = fabric
         self.calibration = calibration
         self.settings: Mapping[str, str] | None = None
-        """What is not usual in the run, see `settings_of`; None: not looked at."""
+        """What is not usual of the cluster, see `settings_of`; None: not looked at."""
+        self.damaged = False
+        """The run lowers the capacity of links."""
         self._reasons: dict[str, None] = {}
 
     def factor(self, call: Call, group: IntArray, algorithm: str, protocol: str) -> float:
@@ -160,7 +162,7 @@ class Calibrated:
                 call.size_bytes,
                 nodes_of=presets,
                 way=way_key(algorithm, protocol),
-                settings=self.settings,
+                settings=self._settings(),
             )
             self._reasons.update(dict.fromkeys(reasons))
 
@@ -176,7 +178,7 @@ class Calibrated:
             call.size_bytes,
             nodes_of=presets,
             way=way_key(algorithm, protocol),
-            settings=self.settings,
+            settings=self._settings(),
         )
 
     def covers(self, row: Row) -> bool:
@@ -189,7 +191,7 @@ class Calibrated:
             row.size_bytes,
             nodes_of=presets,
             way=way_key(row.algorithm, row.protocol),
-            settings=self.settings,
+            settings=self._settings(),
         )
         return row.world_size > 1 and width is not None
 
@@ -197,6 +199,11 @@ class Calibrated:
     def warnings(self) -> tuple[str, ...]:
         """One warning of all calls that lay outside, or none."""
         return (self.calibration.warning(self._reasons),) if self._reasons else ()
+
+    def _settings(self) -> Mapping[str, str] | None:
+        if self.settings is None or not self.damaged:
+            return self.settings
+        return {**self.settings, "perturb.links": "set"}
 
     def _nodes(self, group: IntArray) -> tuple[list[str], int]:
         nodes = np.unique(np.asarray(self.fabric.node_of_gpu)[group])

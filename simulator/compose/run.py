@@ -159,6 +159,8 @@ class _Runner:
             skew_s=perturb.skew_s,
         )
         cluster.sums_exchanges = resolved.engine.level != "steps" and not self.jitter
+        if cluster.calibrated is not None:
+            cluster.calibrated.damaged = bool(perturb.links)
         self.changes = self._changes()
         self.late_s = late_by_rank(resolved, cluster.n_gpus)
 

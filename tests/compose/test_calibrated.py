@@ -193,6 +193,7 @@ def test_as_fitted_it_has_its_own_band(tmp_path: Path) -> None:
         ("routing.p2p", "no", "routing.p2p False"),
         ("node.nic_rate", "400 Gbit/s", "node.nic_rate 50 GB/s"),
         ("node.links.nvlink.bandwidth", "100 GB/s", "node.links.nvlink.bandwidth 100 GB/s"),
+        ("perturb.links", "[{link: node0.gpu0->node0.nvswitch0, factor: 0.5}]", "perturb.links"),
         ("costs.overrides.launch.time", "20 us", "costs.overrides.launch.time 20 us"),
         ("costs.version", "2.21.5", "costs.version 2.21.5 (fitted with 2.23.0)"),
         ("costs.gpus_per_process", "1", "costs.gpus_per_process 1 (fitted with 8)"),

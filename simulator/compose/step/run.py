@@ -99,6 +99,8 @@ def _damage(cluster: Cluster, resolved: Resolved) -> frozenset[int]:
     Node −1 stands for links between switches, which can touch any call.
     """
     faults = resolved.perturb.links
+    if cluster.calibrated is not None:
+        cluster.calibrated.damaged = bool(faults)
     if not faults:
         return frozenset()
     fabric = cluster.fabric
