@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simulator.base.errors import CollsimError, RoutingError
-from simulator.costs.profile import load_profile
 from simulator.verdict.fault import Words
 from simulator.verdict.predict import Clusters, predict_sizes
 from simulator.verdict.setup import call_words
@@ -146,7 +145,7 @@ def _times(case: Case, asked: Asked, clusters: Clusters) -> Mapping[int, float]:
     usual = {size: row.time_s for size, row in healthy.items()}
     scale = dict.fromkeys(sizes, 1.0)
     resolved = case.set_up.resolve(call_words(case.table, sizes))
-    if load_profile(resolved.costs.profile).calibration is not None:
+    if clusters.of(resolved).calibrated is not None:
         # The machine's discrepancy is that of the healthy ways, for every fault alike.
         clusters = clusters.plain
         bare = predict_sizes(case.set_up, case.table, sizes, choices=healthy, clusters=clusters)
