@@ -72,7 +72,8 @@ _TAIL = 4.0
 _TABLES = 3
 """From so many tables on one of them can be an outlier."""
 _LOOSE = 4.0
-"""Times the usual variance of a table's own discrepancy that an exchange has beside others."""
+"""Times the usual variance of a table's own discrepancy that an exchange has beside others (an
+estimate)."""
 _WILDEST = 100.0
 """Times the usual variance that a table's own discrepancy has at most."""
 _TABLE_ROUNDS = 12
