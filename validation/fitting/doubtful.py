@@ -15,7 +15,7 @@ BEYOND = 1.05
 """Bandwidth over the links' physical one above which a time cannot be: clocks are off by less.
 Of 176 published tables of up to 64 ranks none reaches more than 0.98 at its largest size."""
 MOST_ERROR = 0.15
-"""Median error of the fitted rows beyond which nothing was learnt: of one of 105 published sweeps."""
+"""Median error of the fitted rows beyond which nothing was learnt: one of 105 published sweeps."""
 MOST_FAR = 1 / 3
 """Share of rows that fit badly beyond which the others are not the machine either."""
 
