@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.collectives.call import Call
-from simulator.compose.library_values import is_default
+from simulator.compose.variable_values import is_default
 from simulator.costs.calibration import Calibration, way_key
 from simulator.costs.nccl.version import plain_version
 from simulator.engine.traffic import Collective

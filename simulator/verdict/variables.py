@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from simulator.base.errors import Problem
-from simulator.compose.library_values import default_version, is_default, is_modelled, refusal_of
+from simulator.compose.variable_values import default_version, is_default, is_modelled, refusal_of
 from simulator.importers import MeasuredTable
 
 __all__ = ["FAULT_VARIABLES", "fault_variables", "modelled_version", "unusable_settings"]
