@@ -138,9 +138,7 @@ def tuning_input(
         None for GPUs without NCCL (other vendors), and where the search finds no graph.
     """
     node = np.asarray(fabric.node_of_gpu)[group]
-    domain = np.asarray(fabric.domain_of_node)[node]
-    unit = np.where(domain >= 0, fabric.n_nodes + domain, node)
-    n_nodes = len(np.unique(unit))
+    n_nodes = len(np.unique(fabric.unit_of_node[node]))
     spread = max(1, len(np.unique(node)) // n_nodes)
     env = environment or NcclEnvironment()
     _, firsts = np.unique(np.asarray(fabric.template_of_node)[node], return_index=True)

@@ -90,8 +90,8 @@ def _believed(
         # The switch reduces and multicasts while data stream: a chunk is not stored on its way.
         chunk = max(1, min(chunk, -(-call.size_bytes // (streams * LEAST_SWITCH_PIECES))))
     if belief.algorithm == "double_binary_tree" and belief.protocol == STREAMED:
-        chunk = max(1, -(-min(chunk, -(-call.size_bytes // streams)) // STREAMED_PIECES))
-        chunk = max(chunk, longest)
+        in_flight = min(chunk, -(-call.size_bytes // streams))
+        chunk = max(1, longest, -(-in_flight // STREAMED_PIECES))
     if belief.algorithm == "double_binary_tree" and belief.protocol == "Simple":
         chunk = _tree_chunk(chunk, call, cluster, group, count)
     if call.collective in ("broadcast", "reduce"):

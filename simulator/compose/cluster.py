@@ -191,9 +191,7 @@ class Cluster:
 
     def units(self, group: IntArray) -> IntArray:
         """Return the node, or the NVLink domain of several nodes, of each rank of a group."""
-        node = np.asarray(self.fabric.node_of_gpu[group], dtype=np.int64)
-        domain = np.asarray(self.fabric.domain_of_node)[node]
-        return np.where(domain >= 0, self.fabric.n_nodes + domain, node)
+        return self.fabric.unit_of_node[self.fabric.node_of_gpu[group]]
 
     def tuning_input(self, group: IntArray) -> TuningInput | None:
         """Return the group as the library's tuning model sees it.

@@ -285,12 +285,7 @@ def network_cuts(
 def _units_of_vertices(fabric: Fabric, group: IntArray, unit: IntArray) -> IntArray:
     """Return the unit of each vertex: the group's, then numbers for the others."""
     n_units = int(unit.max()) + 1
-    owner = np.where(
-        fabric.domain_of_node >= 0,
-        fabric.n_nodes + fabric.domain_of_node,
-        np.arange(fabric.n_nodes),
-    )
-    names, number = np.unique(owner, return_inverse=True)
+    names, number = np.unique(fabric.unit_of_node, return_inverse=True)
     renamed = np.full(len(names), -1)
     renamed[number[fabric.node_of_gpu[group]]] = unit
     rest = np.flatnonzero(renamed < 0)

@@ -262,15 +262,14 @@ class Lowering:
         sharing = np.bincount(pair, minlength=len(pairs))
         cap = (costs.rate_Bps / np.maximum(sharing, 1))[pair]
         most = self._most_Bps(schedule, group, protocol, pairs[pair], slots)
+        over_network = costs.path_kind[pair] == PATH_KINDS.index("network")
         if self.profile.network_channel_Bps:
-            over_network = costs.path_kind[pair] == PATH_KINDS.index("network")
             slow = self.profile.network_channel_Bps.get(protocol, np.inf)
             most = np.where(over_network, np.minimum(most, slow), most)
         if schedule.algorithm in EXCHANGES:
             most = self.exchange_channel_Bps(costs.path_kind[pair], group, protocol)
         cap = np.minimum(cap, copies * most)
         if self.profile.socket_Bps < np.inf:
-            over_network = costs.path_kind[pair] == PATH_KINDS.index("network")
             sockets = np.minimum(cap, copies * self.profile.socket_Bps)
             if self.profile.socket_rank_Bps < np.inf:
                 ends = pairs[pair] // slots, pairs[pair] % slots
@@ -279,29 +278,29 @@ class Lowering:
             cap = np.where(over_network, sockets, cap)
         if schedule.algorithm in SWITCHED:
             share = switch_fill * self.profile.switch_share.get(self._generation_of(group), 1.0)
-            inside = costs.path_kind[pair] != PATH_KINDS.index("network")
             virtual = np.maximum(pairs[pair] // slots, pairs[pair] % slots) >= len(group)
-            cap = np.where(virtual & inside, cap * share, cap)
+            cap = np.where(virtual & ~over_network, cap * share, cap)
         built = self._build(pairs, slots, pair, costs, cap)
         if schedule.algorithm == "ring" and schedule.collective not in CHAINS:
             start_s += self._closing_s(schedule, group, protocol) / copies
-        mean = np.bincount(inverse, _joined(stages, "edge_bytes"), len(pair)) / np.maximum(
-            np.bincount(inverse, _joined(stages, "edge_messages"), len(pair)), 1
-        )
         if protocol in WAITING and schedule.algorithm not in PIPELINED:
-            waits_s = np.sqrt(self.profile.waiting_s * mean / cap)
+            message_s = _mean_bytes(stages, inverse, len(pair)) / cap
+            waits_s = np.sqrt(self.profile.waiting_s * message_s)
             built = replace(built, latency_s=built.latency_s + waits_s)
         if protocol == STREAMED and self.profile.tuning:
-            inside = costs.path_kind[pair] != PATH_KINDS.index("network")
             if schedule.algorithm == "ring" and schedule.collective not in CHAINS:
                 # The next step starts with the first line: the wire's latency passes meanwhile.
-                shown_s = np.maximum(built.latency_s - mean / cap, 0.0)
-                built = replace(built, latency_s=np.where(inside, shown_s, built.latency_s))
-            elif schedule.algorithm == "double_binary_tree" and not inside.all():
+                message_s = _mean_bytes(stages, inverse, len(pair)) / cap
+                shown_s = np.maximum(built.latency_s - message_s, 0.0)
+                shown_s = np.where(over_network, built.latency_s, shown_s)
+                built = replace(built, latency_s=shown_s)
+            elif schedule.algorithm == "double_binary_tree" and over_network.any():
+                piece = _mean_bytes(stages, inverse, len(pair))
                 total = np.bincount(inverse, _joined(stages, "edge_bytes"), len(pair))
-                stored = np.minimum(total, STREAMED_PIECES * mean) - mean
-                levels = 2 * self._levels(group)
-                start_s += levels * float((stored / cap)[~inside].max())
+                stored = np.minimum(total, STREAMED_PIECES * piece) - piece
+                nodes = len(np.unique(self.fabric.unit_of_node[self.fabric.node_of_gpu[group]]))
+                levels = 2 * (nodes.bit_length() - 1)
+                start_s += levels * float((stored / cap)[over_network].max())
         return built, inverse, start_s
 
     def crowded(self, costs: PairCosts) -> PairCosts:
@@ -375,7 +374,7 @@ class Lowering:
                 for kind in PATH_KINDS
             ]
         )
-        unit = self._units(group)
+        unit = self.fabric.unit_of_node[self.fabric.node_of_gpu[group]]
         _, per_unit = np.unique(unit, return_counts=True)
         inside = np.zeros(len(pairs), dtype=bool)
         inside[real] = unit[src[real]] == unit[dst[real]]
@@ -407,17 +406,6 @@ class Lowering:
             hops = 1 if schedule.algorithm == "collnet_direct" else per_unit.max() - 1
             start_s += 2 * float(hops * hop_s.max())
         return np.zeros(len(pairs)), start_s
-
-    def _units(self, group: IntArray) -> IntArray:
-        """Return the NVLink domain, or else the node, of each slot."""
-        fabric = self.fabric
-        node = np.asarray(fabric.node_of_gpu)[group]
-        domain = np.asarray(fabric.domain_of_node)[node]
-        return np.asarray(np.where(domain >= 0, fabric.n_nodes + domain, node))
-
-    def _levels(self, group: IntArray) -> int:
-        """Return the levels of a tree over the nodes."""
-        return len(np.unique(self._units(group))).bit_length() - 1
 
     def exchange_channel_Bps(
         self, path_kind: IntArray, group: IntArray, protocol: str
@@ -499,6 +487,13 @@ def busiest_pairs(src: IntArray, dst: IntArray) -> NDArray[np.bool_]:
 def _joined(stages: Sequence[Stage], name: str) -> FloatArray:
     """Return an array of all stages' edges, one after the other."""
     return np.concatenate([np.zeros(0), *(getattr(stage, name) for stage in stages)])
+
+
+def _mean_bytes(stages: Sequence[Stage], inverse: IntArray, n: int) -> FloatArray:
+    """Return the mean message of each of *n* connections; *inverse*: each edge's connection."""
+    total = np.bincount(inverse, _joined(stages, "edge_bytes"), n)
+    messages = np.bincount(inverse, _joined(stages, "edge_messages"), n)
+    return np.asarray(total / np.maximum(messages, 1))
 
 
 def _numbered(values: IntArray) -> tuple[IntArray, IntArray]:

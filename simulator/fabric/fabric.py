@@ -151,6 +151,15 @@ class Fabric:
         """Return the template of a node."""
         return self.compiled[int(self.template_of_node[node])].template
 
+    @cached_property
+    def unit_of_node(self) -> NDArray[np.int64]:
+        """Return what NCCL counts as a node: the NVLink domain, or else the node, of each node.
+
+        Shape (nodes,); domains have the numbers from the nodes' count on.
+        """
+        domain = np.asarray(self.domain_of_node)
+        return np.where(domain >= 0, self.n_nodes + domain, np.arange(self.n_nodes))
+
     def node_vertex(self, node: int, local: int) -> int:
         """Return the vertex of a local vertex of a node's template (shared NVSwitches too)."""
         switches = self.compiled[int(self.template_of_node[node])].nvswitches
