@@ -10,7 +10,7 @@ from simulator.collectives.heads import LikeRanks, NetworkSwitches, node_heads, 
 from simulator.collectives.registry import algorithm
 from simulator.collectives.schedule import Schedule
 from simulator.collectives.split import channel_major, pipeline_pieces, whole
-from simulator.collectives.stages import Moves, finish, pipeline_stage
+from simulator.collectives.stages import Moves, pipelined
 from simulator.collectives.trees import chain_parents, over_nodes, tree_moves
 
 __all__: list[str] = []
@@ -52,20 +52,15 @@ def collnet_chain(call: Call, layout: Layout) -> Schedule:
         moves.append(tree_moves(parent, channel=channel, up=True, down=True))
     pieces = pipeline_pieces(call.size_bytes, channels, layout.pipeline_bytes)
     chunks = whole(call, channels * pieces)
-    stage = pipeline_stage(
+    return pipelined(
+        call,
+        "collnet_chain",
         "reduce_broadcast",
-        Moves.join(moves),
+        moves,
+        chunks=chunks,
         n_channels=channels,
         n_pieces=pieces,
         block=1,
-        chunks=chunks,
-    )
-    return finish(
-        call,
-        "collnet_chain",
-        chunks,
-        [stage],
-        n_channels=channels,
         virtual=switches.ranks(),
     )
 
@@ -108,20 +103,15 @@ def collnet_direct(call: Call, layout: Layout) -> Schedule:
         ]
     pieces = pipeline_pieces(call.size_bytes, channels * n_heads, layout.pipeline_bytes)
     chunks = whole(call, channels * pieces * n_heads)
-    stage = pipeline_stage(
+    return pipelined(
+        call,
+        "collnet_direct",
         "reduce_broadcast",
-        Moves.join(moves),
+        moves,
+        chunks=chunks,
         n_channels=channels,
         n_pieces=pieces,
         block=n_heads,
-        chunks=chunks,
-    )
-    return finish(
-        call,
-        "collnet_direct",
-        chunks,
-        [stage],
-        n_channels=channels,
         virtual=switches.ranks(),
     )
 
@@ -165,20 +155,15 @@ def _sharded(call: Call, layout: Layout, *, gather: bool) -> Schedule:
             ),
             Moves.make(top, rank, channel=channel, lag=2, head=like.position, reduce=False),
         ]
-    stage = pipeline_stage(
+    return pipelined(
+        call,
+        "collnet_direct",
         call.collective,
-        Moves.join(moves),
+        moves,
+        chunks=chunks,
         n_channels=channels,
         n_pieces=pieces,
         block=n,
-        chunks=chunks,
-    )
-    return finish(
-        call,
-        "collnet_direct",
-        chunks,
-        [stage],
-        n_channels=channels,
         virtual=switches.ranks(),
     )
 

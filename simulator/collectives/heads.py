@@ -11,7 +11,7 @@ from simulator.base.errors import Problem, ScheduleError
 from simulator.collectives.call import Layout
 from simulator.collectives.schedule import VirtualRank
 
-__all__ = ["LikeRanks", "NetworkSwitches", "node_heads", "require_nodes"]
+__all__ = ["LikeRanks", "NetworkSwitches", "node_heads", "node_switches", "require_nodes"]
 
 IntArray = NDArray[np.int64]
 
@@ -27,6 +27,15 @@ def node_heads(layout: Layout, order: IntArray) -> IntArray:
     starts = layout.node_starts
     heads = int(np.diff(starts).min())
     return np.asarray(order[starts[:-1, None] + np.arange(heads)])
+
+
+def node_switches(layout: Layout) -> list[VirtualRank]:
+    """Return the NVSwitch of every node as a virtual rank, in the nodes' order."""
+    starts = layout.node_starts
+    return [
+        VirtualRank(kind="nvswitch", members=tuple(range(starts[v], starts[v + 1])))
+        for v in range(layout.n_nodes)
+    ]
 
 
 def require_nodes(

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.collectives.call import Call, Layout
-from simulator.collectives.heads import node_heads, require_nodes
+from simulator.collectives.heads import node_heads, node_switches, require_nodes
 from simulator.collectives.registry import algorithm
 from simulator.collectives.schedule import Schedule, VirtualRank
 from simulator.collectives.split import channel_major, pipeline_pieces, whole
-from simulator.collectives.stages import Moves, finish, pipeline_stage
+from simulator.collectives.stages import Moves, pipelined
 from simulator.collectives.trees import alternating_parents, depths, mirrored_parents, tree_moves
 
 __all__: list[str] = []
@@ -51,16 +51,18 @@ def _on_one_node(call: Call, layout: Layout, *, gather: bool, scatter: bool) -> 
                 Moves.make(rank, switch, channel=channel, lag=lag, head=rank, reduce=False),
                 Moves.make(switch, rank, channel=channel, lag=lag + 1, count=n, reduce=False),
             ]
-    stage = pipeline_stage(
+    virtual = [VirtualRank(kind="nvswitch", members=tuple(range(n)))]
+    return pipelined(
+        call,
+        "nvls",
         call.collective,
-        Moves.join(moves),
+        moves,
+        chunks=chunks,
         n_channels=channels,
         n_pieces=pieces,
         block=n,
-        chunks=chunks,
+        virtual=virtual,
     )
-    virtual = [VirtualRank(kind="nvswitch", members=tuple(range(n)))]
-    return finish(call, "nvls", chunks, [stage], n_channels=channels, virtual=virtual)
 
 
 @algorithm(
@@ -163,20 +165,17 @@ def nvls_tree_all_reduce(call: Call, layout: Layout) -> Schedule:
         ]
     pieces = pipeline_pieces(call.size_bytes, channels * n_heads, layout.pipeline_bytes)
     chunks = whole(call, channels * pieces * n_heads)
-    stage = pipeline_stage(
+    return pipelined(
+        call,
+        "nvls_tree",
         "reduce_broadcast",
-        Moves.join(moves),
+        moves,
+        chunks=chunks,
         n_channels=channels,
         n_pieces=pieces,
         block=n_heads,
-        chunks=chunks,
+        virtual=node_switches(layout),
     )
-    starts = layout.node_starts
-    virtual = [
-        VirtualRank(kind="nvswitch", members=tuple(range(starts[v], starts[v + 1])))
-        for v in range(n_nodes)
-    ]
-    return finish(call, "nvls_tree", chunks, [stage], n_channels=channels, virtual=virtual)
 
 
 def _tree_of_heads(n: int, head: IntArray, above: IntArray) -> IntArray:

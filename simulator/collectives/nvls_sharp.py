@@ -8,25 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.collectives.call import Call, Layout
-from simulator.collectives.heads import LikeRanks, NetworkSwitches, node_heads, require_nodes
+from simulator.collectives.heads import (
+    LikeRanks,
+    NetworkSwitches,
+    node_heads,
+    node_switches,
+    require_nodes,
+)
 from simulator.collectives.registry import algorithm
-from simulator.collectives.schedule import ChunkMap, Schedule, VirtualRank
+from simulator.collectives.schedule import ChunkMap, Schedule
 from simulator.collectives.split import channel_major, pipeline_pieces, whole
-from simulator.collectives.stages import Moves, finish, pipeline_stage
+from simulator.collectives.stages import Moves, pipelined
 
 __all__: list[str] = []
 
 IntArray = NDArray[np.int64]
 _NAME = "nvls_sharp"
 _REFERENCE = "NCCL 2.27 src/device/{}.h, NVLS with SHARP between nodes"
-
-
-def _nvswitches(layout: Layout) -> list[VirtualRank]:
-    starts = layout.node_starts
-    return [
-        VirtualRank(kind="nvswitch", members=tuple(range(starts[v], starts[v + 1])))
-        for v in range(layout.n_nodes)
-    ]
 
 
 def _finished(
@@ -39,16 +37,17 @@ def _finished(
     pieces: int,
     block: int,
 ) -> Schedule:
-    stage = pipeline_stage(
+    return pipelined(
+        call,
+        _NAME,
         call.collective,
-        Moves.join(moves),
+        moves,
+        chunks=chunks,
         n_channels=layout.n_channels,
         n_pieces=pieces,
         block=block,
-        chunks=chunks,
+        virtual=[*node_switches(layout), *switches.ranks()],
     )
-    virtual = [*_nvswitches(layout), *switches.ranks()]
-    return finish(call, _NAME, chunks, [stage], n_channels=layout.n_channels, virtual=virtual)
 
 
 @algorithm(

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 from simulator.collectives.call import Call
 from simulator.collectives.schedule import ChunkMap, Schedule, Stage, Step, VirtualRank
 
-__all__ = ["Moves", "Rings", "finish", "pipeline_stage", "ring_stage", "single_step"]
+__all__ = [
+    "Moves",
+    "Rings",
+    "finish",
+    "pipeline_stage",
+    "pipelined",
+    "ring_stage",
+    "single_step",
+]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -218,6 +226,30 @@ class Moves:
         """Return all moves in one."""
         names = [field.name for field in fields(cls)]
         return cls(**{name: np.concatenate([getattr(m, name) for m in moves]) for name in names})
+
+
+def pipelined(
+    call: Call,
+    algorithm: str,
+    name: str,
+    moves: Sequence[Moves],
+    *,
+    chunks: ChunkMap,
+    n_channels: int,
+    n_pieces: int,
+    block: int,
+    virtual: Sequence[VirtualRank] = (),
+) -> Schedule:
+    """Return the schedule of one `pipeline_stage`."""
+    stage = pipeline_stage(
+        name,
+        Moves.join(moves),
+        n_channels=n_channels,
+        n_pieces=n_pieces,
+        block=block,
+        chunks=chunks,
+    )
+    return finish(call, algorithm, chunks, [stage], n_channels=n_channels, virtual=virtual)
 
 
 def pipeline_stage(

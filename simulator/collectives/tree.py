@@ -6,7 +6,7 @@ from simulator.collectives.call import Call, Layout
 from simulator.collectives.registry import algorithm
 from simulator.collectives.schedule import Schedule
 from simulator.collectives.split import pipeline_pieces, whole
-from simulator.collectives.stages import Moves, finish, pipeline_stage
+from simulator.collectives.stages import pipelined
 from simulator.collectives.trees import (
     alternating_parents,
     chain_parents,
@@ -32,28 +32,27 @@ _DOUBLE = (
 
 def _tree(call: Call, layout: Layout, *, up: bool, down: bool, root: int) -> Schedule:
     channels = layout.n_channels
-    moves = Moves.join(
-        [
-            tree_moves(
-                over_nodes(layout, order, heap_parents, heap_parents, root),
-                channel=channel,
-                up=up,
-                down=down,
-            )
-            for channel, order in enumerate(layout.chain_orders())
-        ]
-    )
+    moves = [
+        tree_moves(
+            over_nodes(layout, order, heap_parents, heap_parents, root),
+            channel=channel,
+            up=up,
+            down=down,
+        )
+        for channel, order in enumerate(layout.chain_orders())
+    ]
     pieces = pipeline_pieces(call.size_bytes, channels, layout.pipeline_bytes)
     chunks = whole(call, channels * pieces)
-    stage = pipeline_stage(
+    return pipelined(
+        call,
+        "tree",
         "reduce_broadcast" if up and down else call.collective,
         moves,
+        chunks=chunks,
         n_channels=channels,
         n_pieces=pieces,
         block=1,
-        chunks=chunks,
     )
-    return finish(call, "tree", chunks, [stage], n_channels=channels)
 
 
 @algorithm(
@@ -116,26 +115,30 @@ def double_binary_tree(call: Call, layout: Layout) -> Schedule:
     channels = layout.n_channels * (1 + layout.n_channels % 2)
     half = channels // 2
     orders = layout.chain_orders(layout.n_channels)
-    moves = Moves.join(
-        [
-            tree_moves(
-                over_nodes(
-                    layout,
-                    orders[channel % len(orders)],
-                    alternating_parents if channel < half else mirrored_parents,
-                    chain_parents,
-                    -1,
-                ),
-                channel=channel,
-                up=True,
-                down=True,
-            )
-            for channel in range(channels)
-        ]
-    )
+    moves = [
+        tree_moves(
+            over_nodes(
+                layout,
+                orders[channel % len(orders)],
+                alternating_parents if channel < half else mirrored_parents,
+                chain_parents,
+                -1,
+            ),
+            channel=channel,
+            up=True,
+            down=True,
+        )
+        for channel in range(channels)
+    ]
     pieces = pipeline_pieces(call.size_bytes, channels, layout.pipeline_bytes)
     chunks = whole(call, channels * pieces)
-    stage = pipeline_stage(
-        "reduce_broadcast", moves, n_channels=channels, n_pieces=pieces, block=1, chunks=chunks
+    return pipelined(
+        call,
+        "double_binary_tree",
+        "reduce_broadcast",
+        moves,
+        chunks=chunks,
+        n_channels=channels,
+        n_pieces=pieces,
+        block=1,
     )
-    return finish(call, "double_binary_tree", chunks, [stage], n_channels=channels)
