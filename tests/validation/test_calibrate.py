@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from validation.fitting.calibrate import (
-    GROUPS,
-    START,
-    Machine,
-    conditioned,
-    estimate,
-    group_of,
-)
+from validation.fitting.calibrate import conditioned
+from validation.fitting.causes import GROUPS, START, Machine, estimate, group_of
 
 KEYS = ["launch.time", "links.infiniband.efficiency"]
 

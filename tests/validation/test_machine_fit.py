@@ -18,8 +18,9 @@ from simulator.importers import MeasuredRow, MeasuredTable, RunParameters, Timin
 from simulator.scenario.resolve import from_words
 from simulator.verdict.setup import SetUp
 from tests.validation.test_fit import case
-from validation.fitting.calibrate import START, calibrate, conditioned, machine_of, part_of
+from validation.fitting.calibrate import calibrate, conditioned
 from validation.fitting.cases import Case, cases, cluster_for
+from validation.fitting.causes import START, machine_of, part_of
 from validation.fitting.machine import MachineFit, Table, fit_machine, problems_of
 from validation.fitting.problem import Problem, parameters, profile_values, rows_of
 from validation.fitting.repeats import calls_of, chosen_sizes, contradictions

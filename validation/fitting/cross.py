@@ -9,14 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from validation.fitting.calibrate import (
-    Machine,
-    Widths,
-    calibrate,
-    estimate,
-    machine_of,
-    part_of,
-)
+from validation.fitting.calibrate import calibrate
+from validation.fitting.causes import Machine, Widths, estimate, machine_of, part_of
 from validation.fitting.problem import Parameter, Problem, Row, range_of, refine
 
 __all__ = [

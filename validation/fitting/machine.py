@@ -29,7 +29,8 @@ from simulator.scenario.resolved import Resolved
 from simulator.verdict.check import quickly
 from simulator.verdict.predict import Clusters, PredictedRow, predict_rows
 from simulator.verdict.setup import call_words
-from validation.fitting.calibrate import Machine, Posterior, calibrate, rest_of
+from validation.fitting.calibrate import Posterior, calibrate, rest_of
+from validation.fitting.causes import Machine
 from validation.fitting.doubtful import badly_fitted, impossible
 from validation.fitting.enough import too_little
 from validation.fitting.features import bare_of, formula_on

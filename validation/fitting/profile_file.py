@@ -18,7 +18,8 @@ from simulator.costs.calibration_file import identity_of
 from simulator.costs.profile import profile_data
 from simulator.verdict.predict import PredictedRow
 from simulator.verdict.statistics import errors_by_range
-from validation.fitting.calibrate import GROUPS, Posterior, group_of
+from validation.fitting.calibrate import Posterior
+from validation.fitting.causes import GROUPS, group_of
 from validation.fitting.document import with_constants
 from validation.fitting.problem import Parameter
 

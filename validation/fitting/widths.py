@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from simulator.costs.profile import load_profile
-from validation.fitting.calibrate import GROUPS, PARTS, Widths, estimate
 from validation.fitting.cases import cases
+from validation.fitting.causes import GROUPS, PARTS, Widths, estimate
 from validation.fitting.cross import left_out, machines_of
 from validation.fitting.problem import Problem, build, profile_values
 
