@@ -7,68 +7,9 @@ from typing import Any
 import pytest
 
 from simulator.models import get_model
+from tests.models.torch_models import gpt2, resnet18
 
 torch = pytest.importorskip("torch")
-nn = torch.nn
-
-
-def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> Any:
-    return nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
-
-
-def residual(inputs: int, outputs: int, stride: int) -> Any:
-    block = nn.Module()
-    block.conv1, block.bn1 = conv(inputs, outputs, 3, stride), nn.BatchNorm2d(outputs)
-    block.conv2, block.bn2 = conv(outputs, outputs, 3), nn.BatchNorm2d(outputs)
-    if stride != 1 or inputs != outputs:
-        block.downsample = nn.Sequential(conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
-    return block
-
-
-def resnet18() -> Any:
-    """Layers as He et al. 2016, table 1, and torchvision's names."""
-    net = nn.Module()
-    net.conv1, net.bn1 = conv(3, 64, 7, 2), nn.BatchNorm2d(64)
-    inputs = 64
-    for group, outputs in enumerate((64, 128, 256, 512), start=1):
-        stride = 1 if group == 1 else 2
-        blocks = nn.Sequential(residual(inputs, outputs, stride), residual(outputs, outputs, 1))
-        setattr(net, f"layer{group}", blocks)
-        inputs = outputs
-    net.fc = nn.Linear(512, 1000)
-    return net
-
-
-def transposed(inputs: int, outputs: int) -> Any:
-    """GPT-2's linear layers keep the inputs first."""
-    layer = nn.Module()
-    layer.weight = nn.Parameter(torch.empty(inputs, outputs))
-    layer.bias = nn.Parameter(torch.empty(outputs))
-    return layer
-
-
-def gpt2() -> Any:
-    """Modules as openai/gpt-2 ``src/model.py`` and Hugging Face name them."""
-    h = 768
-    net = nn.Module()
-    net.transformer = nn.Module()
-    net.transformer.wte = nn.Embedding(50257, h)
-    net.transformer.wpe = nn.Embedding(1024, h)
-    blocks = []
-    for _ in range(12):
-        block = nn.Module()
-        block.ln_1 = nn.LayerNorm(h)
-        block.attn = nn.Module()
-        block.attn.c_attn, block.attn.c_proj = transposed(h, 3 * h), transposed(h, h)
-        block.ln_2 = nn.LayerNorm(h)
-        block.mlp = nn.Module()
-        block.mlp.c_fc, block.mlp.c_proj = transposed(h, 4 * h), transposed(4 * h, h)
-        blocks.append(block)
-    net.transformer.h = nn.ModuleList(blocks)
-    net.transformer.ln_f = nn.LayerNorm(h)
-    net.lm_head = nn.Linear(h, 50257, bias=False)
-    net.lm_head.weight = net.transformer.wte.weight
-    return net
 
 
 @pytest.mark.parametrize(("name", "build"), [("resnet-18", resnet18), ("gpt2-small", gpt2)])

@@ -13,7 +13,7 @@ from simulator.training.buckets import bucket_plan, print_plan
 from simulator.training.plan import Call
 from simulator.training.step import plan_step
 from simulator.training.strategy import DataParallel, Precision, Strategy
-from tests.models.test_against_torch import gpt2, resnet18
+from tests.models.torch_models import gpt2, resnet18
 from tests.training.stubs import SecondsGpu
 
 torch = pytest.importorskip("torch")
