@@ -9,7 +9,9 @@ from simulator.collectives.spec import COLLECTIVES
 
 __all__ = [
     "DTYPE_BYTES",
+    "NCCL_ALGORITHMS",
     "busbw_factor",
+    "canonical_algorithm",
     "canonical_collective",
     "canonical_dtype",
     "dtype_bytes",
@@ -30,6 +32,20 @@ DTYPE_BYTES: dict[str, int] = {
     "f8e5m2": 1,
 }
 """Bytes per element by nccl-tests' type name (nccl-tests src/common.cu, test_typenames)."""
+
+NCCL_ALGORITHMS: dict[str, str] = {
+    "ring": "ring",
+    "tree": "double_binary_tree",
+    "nvls": "nvls",
+    "nvls_tree": "nvls_tree",
+    "pat": "pat",
+    "collnet_direct": "collnet_direct",
+    "collnet_chain": "collnet_chain",
+}
+"""NCCL's names (NCCL_ALGO, src/graph/tuning.cc) to those of the registry of algorithms.
+
+NCCL prints them in capitals, and so do tables: its TREE is the double binary tree, ours of that
+name a single one."""
 
 _COLLECTIVE_ALIASES: dict[str, str] = {
     "all_reduce": "ar allreducecoalesced",
@@ -102,6 +118,22 @@ def canonical_collective(name: str) -> str:
     if match is not None and match.group(1) in _COLLECTIVE:
         return _COLLECTIVE[match.group(1)]
     raise ScheduleError(unknown_name("collective", name, COLLECTIVES))
+
+
+def canonical_algorithm(name: str) -> str:
+    """Return the registry's name of an algorithm that is written in capitals, as NCCL prints it.
+
+    Other names are returned as they are: whether they exist is the registry's to say.
+
+    Examples
+    --------
+    >>> canonical_algorithm("TREE"), canonical_algorithm("NVLSTree"), canonical_algorithm("tree")
+    ('double_binary_tree', 'nvls_tree', 'tree')
+    """
+    if name[:1].islower():
+        return name
+    plain = {theirs.replace("_", ""): ours for theirs, ours in NCCL_ALGORITHMS.items()}
+    return plain.get(name.lower().replace("_", ""), name)
 
 
 def canonical_dtype(name: str) -> str:

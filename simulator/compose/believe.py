@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from simulator.base.errors import CollsimError
 from simulator.collectives.call import Call
+from simulator.collectives.names import NCCL_ALGORITHMS
 from simulator.costs.nccl import (
     ChannelGraph,
     ChunkPlan,
@@ -45,7 +46,6 @@ from simulator.fabric.fabric import Fabric
 from simulator.fabric.model import NodeTemplate
 
 __all__ = [
-    "ALGORITHM_NAMES",
     "Belief",
     "believe",
     "environment_of",
@@ -57,16 +57,6 @@ __all__ = [
 
 IntArray = NDArray[np.int64]
 
-ALGORITHM_NAMES = {
-    "ring": "ring",
-    "tree": "double_binary_tree",
-    "nvls": "nvls",
-    "nvls_tree": "nvls_tree",
-    "pat": "pat",
-    "collnet_direct": "collnet_direct",
-    "collnet_chain": "collnet_chain",
-}
-"""NCCL's names to those of the registry of algorithms."""
 NVLS_OVER_NODES = "nvls_sharp"
 """Name in the registry of what NCCL calls NVLS on several nodes."""
 
@@ -95,12 +85,12 @@ def own_name(algorithm: str, n_nodes: int) -> str:
     >>> own_name("tree", 1), own_name("nvls", 1), own_name("nvls", 2)
     ('double_binary_tree', 'nvls', 'nvls_sharp')
     """
-    return NVLS_OVER_NODES if algorithm == "nvls" and n_nodes > 1 else ALGORITHM_NAMES[algorithm]
+    return NVLS_OVER_NODES if algorithm == "nvls" and n_nodes > 1 else NCCL_ALGORITHMS[algorithm]
 
 
 def library_name(algorithm: str) -> str | None:
     """Return NCCL's name of an algorithm of the registry; None where it has none."""
-    names = {ours: theirs for theirs, ours in ALGORITHM_NAMES.items()}
+    names = {ours: theirs for theirs, ours in NCCL_ALGORITHMS.items()}
     return {**names, NVLS_OVER_NODES: "nvls"}.get(algorithm)
 
 

@@ -12,7 +12,7 @@ from simulator.base.errors import Problem, ScheduleError, TopologyError, unknown
 from simulator.collectives.call import Call, Layout
 from simulator.collectives.registry import get_algorithm
 from simulator.collectives.schedule import Schedule
-from simulator.compose.believe import environment_of, tuning_input
+from simulator.compose.believe import environment_of, library_name, tuning_input
 from simulator.compose.bulk import bulk_exchange, is_bulk
 from simulator.compose.calibrated import Calibrated, scaled
 from simulator.compose.fold import distinct_channels
@@ -211,6 +211,12 @@ class Cluster:
                 # An own topology without CPUs: the library's search has nothing to stand on.
                 self._inputs[key] = None
         return self._inputs[key]
+
+    def library_algorithm(self, algorithm: str) -> str:
+        """Return what the library calls an algorithm, ``TREE``; empty where it has no name."""
+        if self.profile.tuning != "nccl":
+            return ""
+        return (library_name(algorithm) or "").upper()
 
     def most_channels(self, group: IntArray) -> int:
         """Return the profile's channel count for a group, before the size lowers it."""

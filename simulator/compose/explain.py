@@ -190,7 +190,7 @@ def explain_call(
         f"{call.collective} of {format_size(call.size_bytes)} ({call.size_bytes} bytes) on "
         f"{n} ranks, {nodes} node{'s' if nodes > 1 else ''}",
         "",
-        f"Algorithm: {choice.algorithm}, protocol {choice.protocol}, "
+        f"Algorithm: {_named(cluster, choice.algorithm)}, protocol {choice.protocol}, "
         f"{choice.n_channels} channel{'s' if choice.n_channels > 1 else ''}",
         f"  {entry.summary}",
         f"  {entry.reference}",
@@ -239,6 +239,12 @@ def explain_call(
             f"({share:.0f} % of the simulated time)"
         )
     return lines
+
+
+def _named(cluster: Cluster, algorithm: str) -> str:
+    """Return an algorithm by the library's name and by that of scenarios."""
+    theirs = cluster.library_algorithm(algorithm)
+    return f"{theirs} ({algorithm})" if theirs else algorithm
 
 
 def _expected(option: Choice) -> str:

@@ -361,6 +361,7 @@ class _Runner:
             binding_share=busy,
             launch_s=self._launch_s(choice, time_s),
             uncertainty_s=self._uncertainty_s(call, group, choice, time_s),
+            library_algorithm=self.cluster.library_algorithm(choice.algorithm),
         )
 
     def _uncertainty_s(

@@ -3,30 +3,82 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-__all__ = ["Column", "Table", "shorten"]
+__all__ = ["Column", "Table", "shorten", "shortened"]
 
 _GAP = "  "
+_NUMBER = re.compile(r"[A-Za-z_]*(\d+)")
+_OF_SWITCHES = ("leaf", "spine", "core", "rail", "switch")
+_TRIED = 40
+"""Places tried for a piece to leave out."""
 
 
 def shorten(text: str, width: int) -> str:
-    """Return *text* in at most *width* characters, cut in the middle.
-
-    The ends of names (``node12.nic3 → leaf3``) tell more than their middles.
+    """Return *text* in at most *width* characters, see `shortened`.
 
     Examples
     --------
-    >>> shorten("node12.nic3→leaf3", 9)
-    'node…eaf3'
+    >>> shorten("node12.nic3->rail3.leaf3", 18)
+    'node12.nic3->…eaf3'
     """
-    if len(text) <= width:
-        return text
+    return shortened([text], width)[0]
+
+
+def shortened(texts: Sequence[str], width: int) -> list[str]:
+    """Return texts in at most *width* characters: where they differ, they still do.
+
+    One piece of a long text is left out, where that costs least: numbers, which tell names apart,
+    stay as long as they can, those of switches less than those of nodes, GPUs and NICs; so do
+    beginnings and ends.  What would then look like another text of the list is numbered.
+
+    Examples
+    --------
+    >>> shortened(["dgx-a100, double_binary_tree", "dgx-h100, double_binary_tree"], 22)
+    ['dgx-a100,…_binary_tree', 'dgx-h100,…_binary_tree']
+    """
+    shown: dict[str, str] = {text: text for text in texts if len(text) <= width}
+    taken = set(shown.values())
+    for text in texts:
+        if text in shown:
+            continue
+        cuts = _cuts(text, width)
+        free = next((cut for cut in cuts if cut not in taken), None)
+        number = 2
+        while free is None:
+            mark = f"…{number}"
+            candidate = (text[: max(width - len(mark), 0)] + mark)[-max(width, len(mark)) :]
+            free = None if candidate in taken else candidate
+            number += 1
+        shown[text] = free
+        taken.add(free)
+    return [shown[text] for text in texts]
+
+
+def _cuts(text: str, width: int) -> list[str]:
+    """Return *text* without one piece, in exactly *width* characters; the best first."""
     if width < 3:
-        return text[:width]
-    left = width // 2
-    return text[:left] + "…" + text[len(text) - (width - left - 1) :]
+        return [text[:width]]
+    length = len(text) - width + 1
+    starts = range(1, len(text) - length)
+    costs = _costs(text)
+    sums = [0, *accumulate(costs)]
+    ranked = sorted(starts, key=lambda start: (sums[start + length] - sums[start], start))
+    return [text[:start] + "…" + text[start + length :] for start in ranked[:_TRIED]]
+
+
+def _costs(text: str) -> list[int]:
+    """Return what leaving out each character costs."""
+    costs = [3 if letter in "->," else 1 for letter in text]
+    for found in _NUMBER.finditer(text):
+        for place in range(found.start(1), found.end(1)):
+            costs[place] = 4 if found[0].startswith(_OF_SWITCHES) else 12
+    for end in (*range(3), *range(len(text) - 4, len(text))):
+        costs[end] += 2
+    return costs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +133,19 @@ class Table:
     def _lines(self, width: int) -> list[list[str]]:
         widths = self._widths(width)
         cells = [tuple(column.title for column in self.columns), *self.rows]
-        return [
-            [
-                shorten(cell, size).rjust(size) if column.right else shorten(cell, size).ljust(size)
-                for cell, size, column in zip(line, widths, self.columns, strict=True)
-            ]
-            for line in cells
+        by_column = [
+            [cell.rjust(size) if column.right else cell.ljust(size) for cell in shown]
+            for column, size, shown in zip(
+                self.columns, widths, self._shown(cells, widths), strict=True
+            )
         ]
+        return [list(line) for line in zip(*by_column, strict=True)]
+
+    @staticmethod
+    def _shown(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> list[list[str]]:
+        """Return the cells of each column, cut to its width."""
+        columns = zip(*cells, strict=True)
+        return [shortened(column, size) for column, size in zip(columns, widths, strict=True)]
 
     def text(self, width: int = 80) -> str:
         """Return the table as plain text, at most *width* characters wide where names allow."""

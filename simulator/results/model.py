@@ -84,6 +84,13 @@ class Row:
     profile it holds 80 % of the measurements of machines that were left out of the fit."""
     variant: str = ""
     """Label of the variant in a comparison; empty in a plain sweep."""
+    library_algorithm: str = ""
+    """What the library calls the algorithm, such as NCCL's ``TREE``; empty where it has no name."""
+
+    @property
+    def called(self) -> str:
+        """The algorithm's name for people: the library's, or else the registry's."""
+        return self.library_algorithm or self.algorithm
 
     @property
     def percent_of_bound(self) -> float | None:
@@ -95,7 +102,7 @@ class Row:
     @property
     def label(self) -> str:
         """The variant, or else algorithm and protocol: what a legend calls this row."""
-        return self.variant or " ".join(part for part in (self.algorithm, self.protocol) if part)
+        return self.variant or " ".join(part for part in (self.called, self.protocol) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,6 +312,7 @@ FRAME_COLUMNS = (
     "latency_us",
     "bandwidth_us",
     "uncertainty_us",
+    "library_algorithm",
 )
 """Columns of `RunResult.to_frame` and of the CSV file; new ones are only ever appended."""
 

@@ -87,7 +87,7 @@ def _mark_choices(axes: Axes, rows: Sequence[Row]) -> None:
         axes.text(
             centre,
             1.005,
-            f"{run[0].algorithm}\n{run[0].protocol}",
+            f"{run[0].called}\n{run[0].protocol}",
             transform=axes.get_xaxis_transform(),
             ha="center",
             va="bottom",

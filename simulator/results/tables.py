@@ -20,6 +20,9 @@ __all__ = [
 ]
 
 
+_RANGE_REMARK = "±%: 80 % of measurements not fitted lie between time / (1 + ±) and time · (1 + ±)"
+
+
 def _bandwidth(rate_Bps: float) -> str:
     """Return GB/s: ``0.041``, ``3.91``, ``38.7``, ``386.6``."""
     value = rate_Bps / 1e9
@@ -81,7 +84,7 @@ def summary_table(result: RunResult) -> Table:
         (
             *(getattr(row, name) or "-" for name in extra),
             format_size(row.size_bytes),
-            row.algorithm,
+            row.called,
             row.protocol or "-",
             str(row.n_channels),
             format_time(row.time_s),
@@ -94,9 +97,7 @@ def summary_table(result: RunResult) -> Table:
     ]
     remarks = ["busbw in GB/s (10^9 bytes/s); %bound: bandwidth lower bound / time"]
     if ranged:
-        remarks.append(
-            "±%: 80 % of measurements not fitted lie between time / (1 + ±) and time · (1 + ±)"
-        )
+        remarks.append(_RANGE_REMARK)
     return Table(
         columns=tuple(columns), rows=tuple(lines), title=result.title, remarks=tuple(remarks)
     )
@@ -150,11 +151,13 @@ def comparison_table(rows: Sequence[Row], *, title: str = "Comparison") -> Table
     ordered = sorted(rows, key=lambda row: (row.size_bytes, order[row.label]))
     several = _differs(rows, "size_bytes")
     worlds = _differs(rows, "world_size")
+    ranged = any(row.uncertainty_s is not None for row in rows)
     columns = [
         *([Column(title="size", style="cyan")] if several else []),
         Column(title="variant", right=False, flexible=True, style="bold"),
         *([Column(title="ranks")] if worlds else []),
         Column(title="time"),
+        *([Column(title="±%", style="dim")] if ranged else []),
         Column(title="ratio"),
         Column(title="busbw", style="bold green"),
         Column(title="%bound", style="yellow"),
@@ -170,6 +173,7 @@ def comparison_table(rows: Sequence[Row], *, title: str = "Comparison") -> Table
                 row.label,
                 *([str(row.world_size)] if worlds else []),
                 format_time(row.time_s),
+                *([_range(row)] if ranged else []),
                 f"{row.time_s / first_s:.2f}x" if first_s > 0 else "-",
                 _bandwidth(row.busbw_Bps),
                 _percent(row.percent_of_bound),
@@ -182,7 +186,10 @@ def comparison_table(rows: Sequence[Row], *, title: str = "Comparison") -> Table
         columns=tuple(columns),
         rows=tuple(lines),
         title=title,
-        remarks=(f"busbw in GB/s; ratio: {what}; binds: kind of link that limits",),
+        remarks=(
+            f"busbw in GB/s; ratio: {what}; binds: kind of link that limits",
+            *([_RANGE_REMARK] if ranged else []),
+        ),
     )
 
 

@@ -52,6 +52,8 @@ class CallTimes:
     algorithm: str
     protocol: str
     n_channels: int
+    library_algorithm: str = ""
+    """What the library calls the algorithm; empty where it has no name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,7 +143,7 @@ def calls_table(step: TrainingStep) -> Table:
             call.collective,
             format_size(call.size_bytes),
             f"{call.group_size}/{call.group_nodes}",
-            f"{call.algorithm} {call.protocol}",
+            f"{call.library_algorithm or call.algorithm} {call.protocol}",
         )
         alike.setdefault(key, []).append(call)
     rows = []

@@ -11,7 +11,7 @@ from simulator.scenario import plugins
 from simulator.scenario.reader import Reader, join
 from simulator.scenario.schema import CollectiveSpec
 
-__all__ = ["ROOTED", "check_algorithm", "check_ranks", "resolve_call", "resolve_dtype"]
+__all__ = ["ROOTED", "check_ranks", "resolve_algorithm", "resolve_call", "resolve_dtype"]
 
 ROOTED = ("broadcast", "gather", "reduce", "scatter")
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
@@ -45,7 +45,8 @@ def resolve_call(
         reader.refuse_all(join(path, "op"), error)
         return spec
     spec = replace(spec, op=op, dtype=resolve_dtype(reader, spec.dtype, join(path, "dtype")))
-    check_algorithm(reader, op, spec.algorithm, join(path, "algorithm"))
+    algorithm = resolve_algorithm(reader, op, spec.algorithm, join(path, "algorithm"))
+    spec = replace(spec, algorithm=algorithm)
     if n_ranks is not None:
         _check_root(reader, spec, path, n_ranks)
     _warn(reader, spec, path)
@@ -61,8 +62,9 @@ def resolve_dtype(reader: Reader, name: str, path: str) -> str:
         return "uint8"
 
 
-def check_algorithm(reader: Reader, op: str, name: str, path: str) -> None:
-    """Record an algorithm that the collective does not have."""
+def resolve_algorithm(reader: Reader, op: str, name: str, path: str) -> str:
+    """Return our name of an algorithm; one that the collective does not have is recorded."""
+    name = plugins.canonical_algorithm(name)
     known = ["auto", *plugins.algorithm_names(op)]
     if name not in known:
         reader.refuse(
@@ -71,6 +73,7 @@ def check_algorithm(reader: Reader, op: str, name: str, path: str) -> None:
             allowed=", ".join(known),
             suggestion=nearest(name, known),
         )
+    return name
 
 
 def check_ranks(

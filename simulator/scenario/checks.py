@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.base.errors import CollsimError
 from simulator.scenario import plugins
-from simulator.scenario.calls import check_algorithm, check_ranks, resolve_call, resolve_dtype
+from simulator.scenario.calls import check_ranks, resolve_algorithm, resolve_call, resolve_dtype
 from simulator.scenario.nodes import gpu_count
 from simulator.scenario.reader import FAILED, Reader, join
 from simulator.scenario.resolved import SCHEMA_VERSION, Resolved, fabric_spec
@@ -255,10 +255,12 @@ def _generator(reader: Reader, generator: GeneratorSpec | None, path: str) -> Ge
     ):
         if options is None:
             continue
+        algorithm = options.algorithm
         for op in ops:
-            check_algorithm(reader, op, options.algorithm, join(path, f"{name}.algorithm"))
+            where = join(path, f"{name}.algorithm")
+            algorithm = resolve_algorithm(reader, op, options.algorithm, where)
         dtype = resolve_dtype(reader, options.dtype, join(path, f"{name}.dtype"))
-        found[name] = replace(options, dtype=dtype)
+        found[name] = replace(options, dtype=dtype, algorithm=algorithm)
     return replace(generator, **found)
 
 

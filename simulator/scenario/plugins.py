@@ -15,6 +15,7 @@ from simulator.fabric.model import NodeTemplate
 
 __all__ = [
     "algorithm_names",
+    "canonical_algorithm",
     "canonical_collective",
     "canonical_dtype",
     "canonical_preset",
@@ -100,6 +101,13 @@ def element_bytes(dtype: str) -> int:
     from simulator.collectives import names
 
     return names.DTYPE_BYTES[dtype]
+
+
+def canonical_algorithm(name: str) -> str:
+    """Return the registry's name of one of NCCL's algorithms; other names as they are."""
+    from simulator.collectives.names import canonical_algorithm
+
+    return canonical_algorithm(name)
 
 
 def algorithm_names(collective: str) -> list[str]:

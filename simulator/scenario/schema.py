@@ -109,7 +109,10 @@ class CollectiveSpec:
         "reduce and send_recv, the sum of all ranks' parts of the others.  One table row each.",
     )
     algorithm: str = option(
-        "name", "auto", doc="Name as `collsim list` shows it for the collective, or auto."
+        "name",
+        "auto",
+        doc="Name as `collsim list` shows it for the collective, one of NCCL's own in capitals "
+        "(TREE), or auto.",
     )
     protocol: str = option("name", "auto", doc="Protocol.", choices=PROTOCOLS)
     channels: int | None = option(

@@ -108,9 +108,6 @@ def bandwidth(rate_Bps: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}" if value >= 1 else f"{value:.3f}"
 
 
-_SHORT = {"double_binary_tree": "tree", "recursive_doubling": "rec_doubling"}
-
-
 def comparison_table(comparison: Comparison) -> Table:
     """Return one line a row: size, both times, their ratio, both bus bandwidths, the choice.
 
@@ -149,7 +146,7 @@ def comparison_table(comparison: Comparison) -> Table:
                 bandwidth(made.busbw_Bps),
                 *(network if networked else ()),
                 mark,
-                f"{_SHORT.get(made.algorithm, made.algorithm)} {made.protocol} {made.n_channels}ch",
+                f"{made.called} {made.protocol} {made.n_channels}ch",
             )
         )
     remarks = ["m measured, p predicted; ratio: predicted / measured time; bandwidths in GB/s"]

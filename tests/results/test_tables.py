@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simulator.results import (
     Column,
@@ -20,6 +22,7 @@ from simulator.results import (
     rank_table,
     summary_table,
 )
+from simulator.results.layout import shortened
 
 LONG = "node127.nic7→datacentre-hall-3-leaf-switch-number-42-port-17"
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -32,6 +35,24 @@ TABLES: dict[str, Callable[[RunResult], Table]] = {
     "links": lambda result: link_table(result.links),
     "ranks": lambda result: rank_table(result.ranks),
 }
+
+
+NAMES = st.text("abcxyz019.->_, ", max_size=30)
+
+
+@given(st.lists(NAMES, max_size=12), st.integers(4, 20))
+def test_texts_that_differ_still_do_when_cut(texts: list[str], width: int) -> None:
+    shown = shortened(texts, width)
+    assert all(len(text) <= width for text in shown)
+    assert len(set(shown)) == len(set(texts))
+    assert all(a == b for a, b in zip(texts, shown, strict=True) if len(a) <= width)
+
+
+@pytest.mark.parametrize("width", range(17, 24))
+def test_a_link_keeps_the_numbers_of_its_node_and_nic(width: int) -> None:
+    for name in ("node12.nic7->rail7.leaf3", "rail7.leaf3->node12.nic7"):
+        shown = shortened([name], width)[0]
+        assert re.search(r"12\D{1,5}7", shown)
 
 
 @pytest.fixture(scope="module")

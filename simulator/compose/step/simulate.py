@@ -361,6 +361,7 @@ def _call_times(cluster: Cluster, plan: StepPlan, timeline: Timeline) -> tuple[C
                 algorithm=price.choice.algorithm,
                 protocol=price.choice.protocol,
                 n_channels=price.choice.n_channels,
+                library_algorithm=cluster.library_algorithm(price.choice.algorithm),
             )
         )
     return tuple(sorted(rows, key=lambda row: -row.n_calls * row.time_s))
