@@ -54,7 +54,7 @@ def command(
         str | None, typer.Option("--redop", "-o", help="Reduction; default sum.")
     ] = None,
     root: Annotated[str | None, typer.Option("--root", "-r", help="Root rank; default 0.")] = None,
-    profile: Profile = "nccl",
+    profile: Profile = "auto",
     env: Environment = None,
     set_: Settings = None,
     csv: Csv = None,

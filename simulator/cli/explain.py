@@ -34,7 +34,7 @@ def command(
     algorithm: Algorithm = "auto",
     protocol: Protocol = "auto",
     channels: Channels = None,
-    profile: Profile = "nccl",
+    profile: Profile = "auto",
     steps: Annotated[
         bool, typer.Option("--steps", help="Print who sends what in every step (one channel).")
     ] = False,

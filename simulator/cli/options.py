@@ -45,7 +45,8 @@ Profile = Annotated[
     typer.Option(
         "--profile",
         "--costs",
-        help="Library: nccl, rccl, gloo, mpi, mpich; ideal: the textbook; a file of `collsim fit`.",
+        help="Library: nccl, rccl, gloo, mpi, mpich; auto: that of the GPUs; ideal: the textbook; "
+        "a file of `collsim fit`.",
     ),
 ]
 Environment = Annotated[

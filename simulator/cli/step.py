@@ -69,7 +69,7 @@ def command(
     framework: Annotated[
         str | None, typer.Option(help="megatron, deepspeed or torch: whose defaults hold.")
     ] = None,
-    profile: Profile = "nccl",
+    profile: Profile = "auto",
     set_: Settings = None,
     csv: Csv = None,
     json: Json = None,

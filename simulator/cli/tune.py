@@ -32,7 +32,7 @@ def command(
     seq: Annotated[str | None, typer.Option(help="Tokens of a sequence.")] = None,
     precision: Annotated[str, typer.Option(help="bf16, fp16, fp8, fp4, tf32, fp32.")] = "bf16",
     framework: Annotated[str, typer.Option(help="megatron, deepspeed or torch.")] = "megatron",
-    profile: Profile = "nccl",
+    profile: Profile = "auto",
     simulate: Annotated[
         int, typer.Option(min=1, max=1000, help="Strategies that are simulated.")
     ] = 16,
@@ -87,8 +87,8 @@ def command(
     ordered = sorted(result.training, key=lambda step: step.step_s)
     named = [replace(step, variant=_short(step.strategy)) for step in ordered]
     title = (
-        f"{model} on {cluster.n_gpus} GPUs: {found.n_fitting} of {found.n_allowed} strategies fit, "
-        f"{len(ordered)} simulated"
+        f"{model} on {cluster.n_gpus} GPUs{cluster.library_words}: "
+        f"{found.n_fitting} of {found.n_allowed} strategies fit, {len(ordered)} simulated"
     )
     shown = comparison_table(named[:top], title=title)
     best = found.best[result.training.index(ordered[0])]
@@ -116,7 +116,7 @@ _FLAGS = {
     "recompute": "--recompute",
 }
 _USUAL = {"--data-parallel": "ddp", "--recompute": "none"}
-_USUAL_COSTS = ("costs.profile", "nccl")
+_USUAL_COSTS = ("costs.profile", "auto")
 
 
 def _command(labels: dict[str, str], given: dict[str, str | None], spec: Any) -> str:

@@ -106,6 +106,12 @@ class Cluster:
         return len(self.fabric.gpu_vertex)
 
     @property
+    def library_words(self) -> str:
+        """What a title adds on the library: nothing for NCCL and for textbook costs."""
+        name = self.profile.name
+        return "" if name in ("nccl", "ideal") else f", {name.upper() if 'ccl' in name else name}"
+
+    @property
     def most_gpus_per_node(self) -> int:
         """GPUs of the node that has most."""
         return int(np.bincount(np.asarray(self.fabric.node_of_gpu)).max())

@@ -188,7 +188,7 @@ def explain_call(
     n = call.world_size
     lines = [
         f"{call.collective} of {format_size(call.size_bytes)} ({call.size_bytes} bytes) on "
-        f"{n} ranks, {nodes} node{'s' if nodes > 1 else ''}",
+        f"{n} ranks, {nodes} node{'s' if nodes > 1 else ''}{cluster.library_words}",
         "",
         f"Algorithm: {_named(cluster, choice.algorithm)}, protocol {choice.protocol}, "
         f"{choice.n_channels} channel{'s' if choice.n_channels > 1 else ''}",

@@ -452,7 +452,8 @@ class _Runner:
             self.cluster.template_of(int(rank)).name for rank in group[:: max(1, len(group) // 64)]
         }
         plural = "s" if nodes > 1 else ""
-        return f"{len(group)} GPUs, {nodes} node{plural} of {', '.join(sorted(names))}"
+        where = f"{len(group)} GPUs, {nodes} node{plural} of {', '.join(sorted(names))}"
+        return where + self.cluster.library_words
 
     def _result(
         self,

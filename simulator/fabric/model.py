@@ -64,6 +64,20 @@ class GpuSpec:
     last_cache_bytes: int = 0
     """Last cache before HBM; 0: not known."""
 
+    @property
+    def vendor(self) -> str:
+        """``amd``, ``nvidia``, or ``cpu`` for a process without a GPU.
+
+        Examples
+        --------
+        >>> from topologies.hardware_build import gpu_spec
+        >>> gpu_spec("mi300x").vendor, gpu_spec("h100-sxm").vendor
+        ('amd', 'nvidia')
+        """
+        if self.generation.startswith("cdna"):
+            return "amd"
+        return "cpu" if self.generation == "cpu" else "nvidia"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateVertex:

@@ -117,13 +117,15 @@ def nccl_tests_table(result: RunResult, *, checked: bool = True) -> str:
         False prints ``N/A`` in ``#wrong``, as nccl-tests does with ``-c 0``.
     """
     version = result.provenance.version
+    library = str(result.provenance.scenario.get("costs", {}).get("profile", "nccl"))
+    by = "" if library == "nccl" else f" with costs of {library.rpartition('/')[2]}"
 
     def kind(row: Row) -> tuple[str, str]:
         return row.collective, row.variant
 
     tables: list[str] = []
     for (_, variant), group in groupby(result.rows, key=kind):
-        remark = f"predicted by collsim {version}, not measured" + (
+        remark = f"predicted by collsim {version}{'' if variant else by}, not measured" + (
             f"; variant: {variant}" if variant else ""
         )
         tables.append(_table(tuple(group), result.devices, remark, checked))

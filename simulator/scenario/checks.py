@@ -9,6 +9,7 @@ from typing import Any
 from simulator.base.errors import CollsimError
 from simulator.scenario import plugins
 from simulator.scenario.calls import check_ranks, resolve_algorithm, resolve_call, resolve_dtype
+from simulator.scenario.library import resolve_library
 from simulator.scenario.nodes import gpu_count
 from simulator.scenario.reader import FAILED, Reader, join
 from simulator.scenario.resolved import SCHEMA_VERSION, Resolved, fabric_spec
@@ -46,6 +47,7 @@ def resolve(reader: Reader, read: Resolved, root: Mapping) -> Resolved:
     n_gpus = _count_gpus(reader, read)
     read = _network(reader, read)
     read = _traffic(reader, read, n_gpus)
+    read = resolve_library(reader, read)
     read = _profile_file(reader, read)
     wrong = _wrong_costs(read)
     for key, error in wrong.items():

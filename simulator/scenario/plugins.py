@@ -7,11 +7,12 @@ not pay for the builders of networks.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from simulator.base.errors import CollsimError
-from simulator.fabric.model import NodeTemplate
+from simulator.fabric.model import GpuSpec, NodeTemplate
 
 __all__ = [
     "algorithm_names",
@@ -20,6 +21,7 @@ __all__ = [
     "canonical_dtype",
     "canonical_preset",
     "check_costs",
+    "custom_gpu_models",
     "custom_gpus",
     "element_bytes",
     "fabric_kinds",
@@ -58,6 +60,24 @@ def custom_gpus(topology: str) -> int:
     import topologies
 
     return topologies.build_custom(json.loads(topology)).n_gpus
+
+
+def custom_gpu_models(topology: Mapping[str, Any]) -> list[GpuSpec]:
+    """Return the kinds of GPUs of an own topology, but those that it leaves open."""
+    from topologies import hardware
+    from topologies.hardware_build import gpu_spec
+
+    own = {item["name"]: item.get("gpu") for item in topology.get("templates", ())}
+    found: list[GpuSpec] = []
+    for name in dict.fromkeys(item["template"] for item in topology.get("repeat", ())):
+        try:
+            if name not in own:
+                found.append(hardware.load(name).gpu)
+            elif own[name] is not None:
+                found.append(gpu_spec(str(own[name])))
+        except CollsimError:  # refused where the topology is built
+            continue
+    return found
 
 
 def routing_options() -> type[Any]:

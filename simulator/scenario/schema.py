@@ -151,9 +151,10 @@ class CostSpec:
 
     profile: str = option(
         "name",
-        "nccl",
+        "auto",
         doc="Cost profile, such as `nccl` or `ideal`, or the file of one that `collsim fit` wrote, "
-        "found from where the scenario stands.",
+        "found from where the scenario stands; auto: `rccl` on AMD's GPUs, `gloo` on nodes without "
+        "GPUs, `nccl` on all others.",
     )
     version: str | None = option(
         "text",

@@ -112,7 +112,6 @@ def guess(table: MeasuredTable) -> SetUp:
     if whole and per_node != whole:
         words["gpus_per_node"] = str(per_node)
     if chip.startswith("mi"):
-        words["costs.profile"] = "rccl"
         reasons.append("RCCL: the GPUs are AMD's")
     if chip in ("gb200", "gb300") and nodes > 1:
         words["fabric.kind"] = "nvl_domain"
@@ -225,8 +224,7 @@ def _software(set_up: SetUp, table: MeasuredTable) -> dict[str, str]:
     together = (run.n_gpus or 1) * (run.n_threads or 1)
     if together > 1:
         words["costs.gpus_per_process"] = str(together)
-    profile = set_up.words.get("costs.profile", set_up.words.get("costs", "nccl"))
     version = modelled_version(table)
-    if version is not None and library_of(profile) == "nccl" and set_up.file is None:
+    if version is not None and set_up.file is None and library_of(set_up.profile) == "nccl":
         words["costs.version"] = version
     return words

@@ -109,6 +109,11 @@ class SetUp:
         )
 
     @property
+    def profile(self) -> str:
+        """The cost profile, which its GPUs tell where nothing is said."""
+        return self.resolve({"collective.op": "barrier"}).costs.profile
+
+    @property
     def title(self) -> str:
         """The set-up in a few words."""
         if self.file is not None:
@@ -117,7 +122,8 @@ class SetUp:
         node, nodes = words.pop("node", "?"), words.pop("nodes", "1")
         per_node = words.pop("gpus_per_node", None)
         head = f"{nodes} × {node}" + (f", {per_node} GPUs each" if per_node else "")
-        library = words.pop("costs.profile", "nccl")
+        library = self.profile
+        words.pop("costs.profile", None)
         library = library if is_profile_file(library) else library.upper()
         version = words.pop("costs.version", None)
         together = words.pop("costs.gpus_per_process", None)

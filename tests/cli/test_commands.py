@@ -380,7 +380,7 @@ def test_show_says_where_every_value_comes_from(collsim, scenario: Path):
     assert places["node.preset"].endswith(f"{scenario}:3")
     assert places["seed"].split()[1] == "4"
     assert places["seed"].endswith("--set")
-    assert places["costs.profile"].endswith("default")
+    assert places["costs.profile"].endswith("library of h100-sxm")
     assert places["gpus_per_node"].endswith("preset dgx-h100")
     assert collsim("show", scenario, "--set", "seed=4", "--resolved").out == done.out
 

@@ -266,7 +266,7 @@ def test_more_interfaces_for_gloo_are_faster():
 
 def test_gpu_libraries_refuse_hosts_without_gpus():
     with pytest.raises(ScenarioError, match="needs GPUs"):
-        run(node="cpu-4")
+        run(node="cpu-4", costs="nccl")
 
 
 # ------------------------------------------------------------------------- the real thing

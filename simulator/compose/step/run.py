@@ -73,7 +73,7 @@ def run_training(cluster: Cluster, resolved: Resolved, *, record: bool) -> RunRe
         days = (goodput_of(cluster, model, strategy, step, resolved.reliability, resolved.seed),)
     gpus = f"{step.world_size} GPUs, {step.n_nodes} node{'s' if step.n_nodes > 1 else ''}"
     return RunResult(
-        title=f"{step.model} on {gpus} of {cluster.template_of(0).name}",
+        title=f"{step.model} on {gpus} of {cluster.template_of(0).name}{cluster.library_words}",
         rows=(),
         training=(step,),
         goodput=days,
