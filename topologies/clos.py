@@ -13,7 +13,7 @@ from simulator.base.fields import option
 from simulator.fabric.wiring import Ports, WiringBuilder
 from topologies.registry import NetworkOptions
 
-__all__ = ["ClosOptions", "Tier", "join_leaves", "pack_nodes", "split_ports"]
+__all__ = ["ClosOptions", "Tier", "join_leaves", "pack_nodes", "split_ports", "used_tier"]
 
 IntArray = NDArray[np.int64]
 
@@ -31,7 +31,16 @@ class ClosOptions(NetworkOptions):
     oversubscription: float = option(
         "fraction",
         1.0,
-        doc="Capacity of a full leaf towards NICs over that towards spines; 1: non-blocking.",
+        doc="Capacity of a full leaf towards NICs over that towards spines; 1: non-blocking.  See "
+        "`oversubscription_of`.",
+    )
+    oversubscription_of: str = option(
+        "name",
+        "full_leaf",
+        choices=("full_leaf", "ports_in_use"),
+        doc="What `oversubscription` counts: all NIC ports of a `full_leaf`, which leaves more "
+        "capacity per NIC where leaves are not full, or only the `ports_in_use` of the fullest "
+        "leaf, which then has as many uplinks less.",
     )
 
 
@@ -74,6 +83,31 @@ def split_ports(radix: int, ratio: float, key: str = "fabric.oversubscription") 
             )
         )
     return Tier(down=down, up=up, scale=down / (ratio * up))
+
+
+def used_tier(tier: Tier, options: ClosOptions, leaf: IntArray) -> Tier:
+    """Return a leaf's ports with the uplinks that `oversubscription_of` leaves it.
+
+    Parameters
+    ----------
+    tier
+        Ports of a full leaf.
+    options
+        What the ratio counts.
+    leaf
+        Leaf of each NIC.
+
+    Notes
+    -----
+    With d NICs on the fullest leaf and a ratio of r there are ``round(d / r)`` uplinks, at least
+    one, whose rate is scaled by ``d / (r × uplinks)``: all leaves have the same.
+    """
+    if options.oversubscription_of == "full_leaf":
+        return tier
+    down = int(np.bincount(leaf).max())
+    up = max(1, round(down / options.oversubscription))
+    up = min(up, max(options.radix - down, 1))
+    return Tier(down=down, up=up, scale=down / (options.oversubscription * up))
 
 
 def pack_nodes(ports: Ports, per_leaf: int) -> IntArray:

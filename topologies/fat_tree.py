@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from simulator.base.errors import Problem, TopologyError
 from simulator.base.fields import option
 from simulator.fabric.wiring import Ports, Wiring
-from topologies.clos import ClosOptions, join_leaves, pack_nodes, split_ports
+from topologies.clos import ClosOptions, join_leaves, pack_nodes, split_ports, used_tier
 from topologies.registry import start, topology, trunk_rate
 
 __all__ = ["FatTreeOptions"]
@@ -61,7 +61,7 @@ def wire(ports: Ports, options: FatTreeOptions) -> Wiring:
     join_leaves(
         builder,
         leaves,
-        lower,
+        used_tier(lower, options, leaf),
         trunk_rate(ports, options),
         radix=radix,
         levels=3,

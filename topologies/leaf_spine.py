@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from simulator.base.errors import Problem, TopologyError
 from simulator.base.fields import option
 from simulator.fabric.wiring import Ports, Wiring
-from topologies.clos import ClosOptions, Tier, join_leaves, pack_nodes, split_ports
+from topologies.clos import ClosOptions, Tier, join_leaves, pack_nodes, split_ports, used_tier
 from topologies.registry import start, topology, trunk_rate
 
 __all__ = ["LeafSpineOptions"]
@@ -53,14 +53,15 @@ def wire(ports: Ports, options: LeafSpineOptions) -> Wiring:
             )
         up = min(max(1, round(down / options.oversubscription)), options.radix - down)
         tier = Tier(down=down, up=up, scale=down / (options.oversubscription * up))
+    most = tier.down * options.radix
+    leaf = pack_nodes(ports, tier.down)
+    tier = used_tier(tier, options, leaf)
     if options.spines is not None:
         # Bundled uplinks are one cable of their summed rate.
         total = tier.up * tier.scale
         tier = Tier(down=tier.down, up=options.spines, scale=total / options.spines)
-    leaf = pack_nodes(ports, tier.down)
     leaves = builder.switches("leaf", int(leaf[-1]) + 1)
     builder.attach(leaves[leaf], options.link)
-    most = tier.down * options.radix
     join_leaves(
         builder,
         leaves,

@@ -47,6 +47,7 @@ def wire(ports: Ports, options: NvlDomainOptions) -> Wiring:
             "hop_latency",
             "radix",
             "oversubscription",
+            "oversubscription_of",
             "nvl_domain",
         )
     }

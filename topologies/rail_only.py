@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.fabric.wiring import Ports, Wiring
-from topologies.clos import join_leaves, split_ports
+from topologies.clos import join_leaves, split_ports, used_tier
 from topologies.rail_optimized import RailOptions
 from topologies.registry import start, topology, trunk_rate
 
@@ -34,5 +34,6 @@ def wire(ports: Ports, options: RailOptions) -> Wiring:
         leaves = builder.switches("leaf", count, names)
         limit = np.inf if options.link is None else options.link
         builder.connect(own, leaves[leaf], np.minimum(ports.rate_Bps[own], limit))
-        join_leaves(builder, leaves, tier, rate_Bps, radix=options.radix, levels=None)
+        used = used_tier(tier, options, leaf) if count > 1 else tier
+        join_leaves(builder, leaves, used, rate_Bps, radix=options.radix, levels=None)
     return builder.finish()

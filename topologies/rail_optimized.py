@@ -8,7 +8,7 @@ import numpy as np
 
 from simulator.base.fields import option
 from simulator.fabric.wiring import Ports, Wiring
-from topologies.clos import ClosOptions, join_leaves, split_ports
+from topologies.clos import ClosOptions, join_leaves, split_ports, used_tier
 from topologies.registry import start, topology, trunk_rate
 
 __all__ = ["RailOptions", "wire"]
@@ -45,5 +45,6 @@ def wire(ports: Ports, options: RailOptions) -> Wiring:
     leaves = builder.switches("leaf", len(used), names)
     builder.attach(leaves[leaf], options.link)
     rate_Bps = trunk_rate(ports, options)
+    tier = used_tier(tier, options, leaf)
     join_leaves(builder, leaves, tier, rate_Bps, radix=options.radix, levels=None)
     return builder.finish()

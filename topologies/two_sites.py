@@ -9,7 +9,7 @@ import numpy as np
 from simulator.base.errors import Problem, TopologyError
 from simulator.base.fields import option
 from simulator.fabric.wiring import Ports, Wiring
-from topologies.clos import ClosOptions, join_leaves, pack_nodes, split_ports
+from topologies.clos import ClosOptions, join_leaves, pack_nodes, split_ports, used_tier
 from topologies.registry import start, topology, trunk_rate
 
 __all__ = ["TwoSitesOptions"]
@@ -74,10 +74,11 @@ def wire(ports: Ports, options: TwoSitesOptions) -> Wiring:
         count = int(leaf[-1]) + 1
         leaves = builder.switches("leaf", count, [f"site{site}.leaf{i}" for i in range(count)])
         builder.connect(own, leaves[leaf], np.minimum(part.rate_Bps, limit))
-        top = join_leaves(builder, leaves, tier, rate_Bps, radix=options.radix, levels=2)
+        used = used_tier(tier, options, leaf)
+        top = join_leaves(builder, leaves, used, rate_Bps, radix=options.radix, levels=2)
         gateway = builder.switches("core", 1, [f"site{site}.gateway"])
         # A gateway is as wide as what stands below it: the long link is the bottleneck.
-        width = rate_Bps * (len(own) if count == 1 else tier.scale * count)
+        width = rate_Bps * (len(own) if count == 1 else used.scale * count)
         builder.connect(top, gateway, width)
         gateways.append(gateway)
     builder.connect(

@@ -16,6 +16,7 @@ from simulator.compose.environment import (
 from simulator.compose.host import Hosts, host_view, staging_Bps
 from simulator.compose.host_environment import apply_host_environment
 from simulator.compose.idle import without_idle_routes
+from simulator.compose.network_notes import tell_network
 from simulator.costs.nccl import NcclVersion, nearest_supported
 from simulator.costs.profile import CostProfile, load_profile
 from simulator.costs.variables import parse_variables
@@ -96,8 +97,22 @@ def build_cluster(resolved: Resolved) -> Cluster:
         profile = profile.of_version(resolved.costs.version)
     profile = replace(profile, gpus_per_process=resolved.costs.gpus_per_process)
     nodes = node_list(resolved)
-    if profile.host is not None:
-        return _host_cluster(resolved, profile, nodes)
+    cluster = (
+        _gpu_cluster(resolved, profile, usual_version, nodes)
+        if profile.host is None
+        else _host_cluster(resolved, profile, nodes)
+    )
+    tell_network(cluster, resolved)
+    return cluster
+
+
+def _gpu_cluster(
+    resolved: Resolved,
+    profile: CostProfile,
+    usual_version: str,
+    nodes: list[tuple[NodeTemplate, int]],
+) -> Cluster:
+    """Return the cluster of a library that moves data with GPUs and NICs."""
     if any(template.cores for template, _ in nodes) and profile.name in GPU_LIBRARIES:
         raise ScenarioError(
             Problem(

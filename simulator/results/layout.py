@@ -11,7 +11,7 @@ from itertools import accumulate
 __all__ = ["Column", "Table", "shorten", "shortened"]
 
 _GAP = "  "
-_NUMBER = re.compile(r"[A-Za-z_]*(\d+)")
+_WORD = re.compile(r"[A-Za-z_]*\d+")
 _OF_SWITCHES = ("leaf", "spine", "core", "rail", "switch")
 _TRIED = 40
 """Places tried for a piece to leave out."""
@@ -72,12 +72,13 @@ def _cuts(text: str, width: int) -> list[str]:
 
 def _costs(text: str) -> list[int]:
     """Return what leaving out each character costs."""
-    costs = [3 if letter in "->," else 1 for letter in text]
-    for found in _NUMBER.finditer(text):
-        for place in range(found.start(1), found.end(1)):
-            costs[place] = 4 if found[0].startswith(_OF_SWITCHES) else 12
+    costs = [6 if letter in "->," else 2 for letter in text]
+    for found in _WORD.finditer(text):
+        of_switch = found[0].startswith(_OF_SWITCHES)
+        for place in range(*found.span()):
+            costs[place] = (8 if of_switch else 24) if text[place].isdecimal() else 2 - of_switch
     for end in (*range(3), *range(len(text) - 4, len(text))):
-        costs[end] += 2
+        costs[end] += 4
     return costs
 
 
