@@ -224,6 +224,8 @@ def _print_training(result: RunResult, *, ranks: bool, terminal: bool) -> None:
         if result.goodput:
             table = goodput_comparison(result.goodput)
             typer.echo("\n" + table.render(terminal=terminal))
+        for note in result.notes:
+            typer.echo(note)
         return
     (step,) = result.training
     typer.echo(f"{result.title}\n{tables.headline(step)}\n")

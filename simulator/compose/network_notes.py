@@ -1,4 +1,4 @@
-"""Words about options of nodes and networks that act otherwise than one may think, or not at all."""
+"""Words about options of nodes and networks that act otherwise than one may think, or not."""
 
 from __future__ import annotations
 

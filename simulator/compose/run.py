@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simulator
-from simulator.base.errors import CollsimError, Problem, ScenarioError, TopologyError
+from simulator.base.errors import CollsimError, Problem, ScenarioError
 from simulator.collectives.call import Call
 from simulator.collectives.names import busbw_factor
 from simulator.compose.bound import bound_s
 from simulator.compose.build import build_cluster
 from simulator.compose.choose import choose
 from simulator.compose.cluster import Choice, Cluster
+from simulator.compose.faults import link_changes, tell_dead_nics
 from simulator.compose.idle import idle_choices
 from simulator.compose.programs import (
     Planned,
@@ -41,7 +42,7 @@ from simulator.compose.report import (
 from simulator.engine.jitter import JitterSpec
 from simulator.engine.outcome import CollectiveRecord, Outcome
 from simulator.engine.simulate import simulate
-from simulator.engine.traffic import Collective, Connections, Level, LinkChange
+from simulator.engine.traffic import Collective, Connections, Level
 from simulator.fabric.model import LINK_KINDS
 from simulator.results.model import Provenance, Row, RunResult
 from simulator.scenario.calls import ROOTED
@@ -161,7 +162,8 @@ class _Runner:
         cluster.sums_exchanges = resolved.engine.level != "steps" and not self.jitter
         if cluster.calibrated is not None:
             cluster.calibrated.damaged = bool(perturb.links)
-        self.changes = self._changes()
+        self.changes = link_changes(cluster, perturb.links)
+        tell_dead_nics(cluster, perturb.links)
         self.late_s = late_by_rank(resolved, cluster.n_gpus)
 
     def sweep(self, on_progress: OnProgress | None, *, tells_idle: bool = False) -> RunResult:
@@ -292,31 +294,6 @@ class _Runner:
         return self.cluster.collective(
             call, group, choice, name=collective.name, router=router
         ).connections
-
-    def _changes(self) -> list[LinkChange]:
-        changes: list[LinkChange] = []
-        for index, fault in enumerate(self.resolved.perturb.links):
-            factor = 0.0 if fault.down else fault.factor
-            if factor is None:
-                raise ScenarioError(
-                    Problem(
-                        key="perturb.links",
-                        message=f"{fault.link}: neither factor nor down is given",
-                        allowed="factor (share of bandwidth left) or down: yes",
-                    )
-                )
-            try:
-                links = self.cluster.fabric.find_links(fault.link)
-            except TopologyError as error:
-                key = f"perturb.links[{index}].link"
-                raise TopologyError(
-                    [replace(p, key=p.key or key) for p in error.problems]
-                ) from None
-            for link in links:
-                changes.append(LinkChange(time_s=fault.at_s, link=link, factor=factor))
-                if fault.until_s is not None:
-                    changes.append(LinkChange(time_s=fault.until_s, link=link, factor=1.0))
-        return sorted(changes, key=lambda change: change.time_s)
 
     # -- rows and results ---------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simulator.compose.run import run_resolved
-from simulator.costs.calibration import joined
+from simulator.compose.variants import idle_axes, told_by_variant
 from simulator.results.model import RunResult
 from simulator.scenario.resolve import ScenarioSet
 from simulator.scenario.resolved import Resolved
@@ -182,7 +182,12 @@ def _merged(variants: tuple[Resolved, ...], done: dict[int, RunResult]) -> RunRe
         for index in sorted(done)
         for days in done[index].goodput
     ]
-    warnings = joined(text for index in sorted(done) for text in done[index].warnings)
+    order = sorted(done)
+    named = [labels[index] for index in order]
+    warnings = told_by_variant([done[index].warnings for index in order], named)
+    if len(done) == len(variants):
+        axes = [variants[index].labels for index in order]
+        warnings = (*warnings, *idle_axes(axes, [done[index] for index in order]))
     first = done[min(done)]
     swept = " × ".join(dict.fromkeys(key for variant in variants for key, _ in variant.labels))
     return RunResult(
@@ -193,6 +198,7 @@ def _merged(variants: tuple[Resolved, ...], done: dict[int, RunResult]) -> RunRe
         goodput=tuple(goodput),
         provenance=first.provenance,
         warnings=warnings,
+        notes=told_by_variant([done[index].notes for index in order], named),
     )
 
 

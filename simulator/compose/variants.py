@@ -32,6 +32,8 @@ def told_by_variant(texts: Sequence[Sequence[str]], names: Sequence[str]) -> tup
     --------
     >>> told_by_variant([["a", "b"], ["a"]], ["2:1", "4:1"])
     ('a', '2:1: b')
+    >>> told_by_variant([["b"], ["b"], []], ["2:1, x", "2:1, y", "4:1, x"])
+    ('2:1: b',)
     """
     having: dict[str, list[str]] = {}
     for told, name in zip(texts, names, strict=True):
@@ -40,17 +42,24 @@ def told_by_variant(texts: Sequence[Sequence[str]], names: Sequence[str]) -> tup
     return joined(
         text
         if len(found) == len(names) or isinstance(text, OutsideFit)
-        else f"{_who(found, len(names))}: {text}"
+        else f"{_who(found, names)}: {text}"
         for text, found in having.items()
     )
 
 
-def _who(names: Sequence[str], total: int) -> str:
-    return ", ".join(names) if len(names) <= _NAMED else f"{len(names)} of {total} variants"
+def _who(found: Sequence[str], names: Sequence[str]) -> str:
+    """Return the variants that a text is of: by what they share, by name, or counted."""
+    parts = [set(name.split(", ")) for name in found]
+    shared = set.intersection(*parts)
+    if shared and sum(shared <= set(name.split(", ")) for name in names) == len(found):
+        return ", ".join(part for part in found[0].split(", ") if part in shared)
+    if len(found) <= _NAMED:
+        return "; ".join(found)
+    return f"{len(found)} of {len(names)} variants"
 
 
 def idle_axes(labels: Sequence[Labels], results: Sequence[RunResult]) -> tuple[str, ...]:
-    """Return a warning for each key of a sweep whose values make no difference to any time.
+    """Return a warning for each key of a sweep whose values change no time and no memory.
 
     Parameters
     ----------
@@ -66,21 +75,23 @@ def idle_axes(labels: Sequence[Labels], results: Sequence[RunResult]) -> tuple[s
         for label, result in zip(labels, results, strict=True):
             others = tuple((other, value) for other, value in label if other != key)
             own = ", ".join(value for other, value in label if other == key)
-            groups.setdefault(others, {})[own] = _times_s(result)
+            groups.setdefault(others, {})[own] = _figures(result)
         compared = [times for times in groups.values() if len(times) > 1]
         if compared and all(_alike(times) for times in compared):
             values = list(dict.fromkeys(own for times in compared for own in times))
             shown = values if len(values) <= 4 else [*values[:2], "…", values[-1]]
-            found.append(f"{key}: {', '.join(shown)} make no difference to any time here")
+            found.append(f"{key}: {', '.join(shown)} make no difference here")
     return tuple(found)
 
 
-def _times_s(result: RunResult) -> tuple[float, ...]:
+def _figures(result: RunResult) -> tuple[float, ...]:
+    """Return every time of a result, bytes of memory and shares of days with failures."""
     return (
         *(row.time_s for row in result.rows),
         *(step.time_s for step in result.steps),
         *(step.step_s for step in result.training),
-        *(days.goodput for days in result.goodput),
+        *(stage.total_bytes for step in result.training for stage in step.memory),
+        *(days.useful for days in result.goodput),
     )
 
 

@@ -25,7 +25,6 @@ T = TypeVar("T")
 FAILED: Any = type("Failed", (), {"__repr__": lambda self: "FAILED"})()
 """Value of a field whose text could not be read; its problem is recorded."""
 
-_SHOWN_LABEL = 48
 _PLAIN_NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)")
 
 
@@ -412,7 +411,6 @@ def label_of(node: Node, skip: Collection[str] = ()) -> str:
         return node.text
     if isinstance(node, Sequence):
         return " ".join(label_of(item) for item in node.items)
-    text = " ".join(
+    return " ".join(
         f"{key}={label_of(item)}" for key, item in node.items.items() if key not in skip
     )
-    return text if len(text) <= _SHOWN_LABEL else text[: _SHOWN_LABEL - 1] + "…"

@@ -50,7 +50,7 @@ class TemplateSpec:
     """A kind of node: its own vertices and links."""
 
     name: str = option("text", doc="Name, for `repeat`.")
-    gpu: str | None = option("text", None, doc="GPU model, such as `h100`; null: a generic one.")
+    gpu: str | None = option("text", None, doc="GPU model, such as `h100-sxm`; null: generic.")
     vertices: tuple[VertexSpec, ...] = shaped(NestedList(VertexSpec), doc="Vertices.")
     links: tuple[LinkSpec, ...] = shaped(NestedList(LinkSpec), doc="Links inside the node.")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from simulator.scenario import loads, plugins
 from simulator.scenario.reference import markdown
+from topologies.hardware_build import gpu_spec
 
 PAGE = Path(__file__).parents[2] / "docs" / "scenario.md"
 
@@ -35,3 +37,8 @@ def test_the_example_on_the_page_is_a_scenario():
     found = loads(example)
     assert len(found.variants) == 2
     assert found.warnings == ()
+
+
+def test_the_gpu_named_as_an_example_is_one():
+    (example,) = re.findall(r"`gpu` \| text \| null \| GPU model, such as `([^`]+)`", markdown())
+    assert gpu_spec(example).name == example

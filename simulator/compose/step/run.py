@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 import simulator
-from simulator.base.errors import Problem, ScenarioError, TopologyError
+from simulator.base.errors import Problem, ScenarioError
 from simulator.compose.cluster import Cluster
+from simulator.compose.faults import faulty_links, tell_dead_nics
 from simulator.compose.lower import Lowering
 from simulator.compose.step.memory import memory_of, remedies_of
 from simulator.compose.step.reliability import goodput_of
@@ -107,7 +108,8 @@ def _damage(cluster: Cluster, resolved: Resolved) -> frozenset[int]:
     capacity = np.array(fabric.capacity_Bps)
     dead: set[int] = set()
     touched: set[int] = set()
-    for index, fault in enumerate(faults):
+    tell_dead_nics(cluster, faults)
+    for index, (fault, links) in enumerate(zip(faults, faulty_links(cluster, faults), strict=True)):
         key = f"perturb.links[{index}]"
         if fault.at_s > 0 or fault.until_s is not None:
             raise ScenarioError(
@@ -117,12 +119,6 @@ def _damage(cluster: Cluster, resolved: Resolved) -> frozenset[int]:
                     allowed="at: 0 s, without until",
                 )
             )
-        try:
-            links = fabric.find_links(fault.link)
-        except TopologyError as error:
-            raise TopologyError(
-                [replace(p, key=p.key or f"{key}.link") for p in error.problems]
-            ) from None
         for link in links:
             ends = (int(fabric.link_src[link]), int(fabric.link_dst[link]))
             owners = {int(fabric.vertex_node[end]) for end in ends} - {-1}
