@@ -13,6 +13,7 @@ from dataclasses import dataclass
 __all__ = [
     "CalibrationError",
     "CollsimError",
+    "InternalError",
     "Problem",
     "RoutingError",
     "ScenarioError",
@@ -20,6 +21,7 @@ __all__ = [
     "SimulationError",
     "TopologyError",
     "UnitError",
+    "expected",
     "nearest",
     "unknown_name",
 ]
@@ -92,6 +94,18 @@ class CollsimError(Exception):
             self.problems = tuple(message)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the problems, not their text: an error comes whole from another process."""
+        return (type(self), (self.problems,), self.__dict__)
+
+
+class InternalError(CollsimError):
+    """A fault of collsim itself, met where nobody expected it."""
+
+    exit_code = 70
+    detail = ""
+    """The traceback."""
+
 
 class UnitError(CollsimError, ValueError):
     """A quantity without its unit, with the wrong unit, or not a finite positive number."""
@@ -123,6 +137,37 @@ class SimulationError(CollsimError):
     """A run that cannot finish: deadlock, mismatched calls, a cut fabric."""
 
     exit_code = 1
+
+
+def expected(error: BaseException) -> CollsimError:
+    """Return an exception as one that a user can read, in one line.
+
+    Parameters
+    ----------
+    error
+        Of this project, as it is; `MemoryError`: a `SimulationError`; any other: an
+        `InternalError` with kind, message and place, and the traceback in its ``detail``.
+
+    Examples
+    --------
+    >>> str(expected(ValueError("no such")))
+    'ValueError: no such'
+    """
+    if isinstance(error, CollsimError):
+        return error
+    if isinstance(error, MemoryError):
+        return SimulationError("out of memory: a smaller cluster or fewer calls may fit")
+    import traceback
+
+    place = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        parts = frame.filename.replace("\\", "/").split("/")
+        if not place or {"simulator", "topologies", "validation"} & set(parts):
+            place = f" ({'/'.join(parts[-2:])}:{frame.lineno})"
+    text = " ".join(str(error).split())[:300]
+    made = InternalError(": ".join(part for part in (type(error).__name__, text) if part) + place)
+    made.detail = "".join(traceback.format_exception(error))
+    return made
 
 
 def unknown_name(kind: str, found: str, allowed: Iterable[str]) -> Problem:

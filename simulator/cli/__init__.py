@@ -6,17 +6,22 @@ fast.
 
 from __future__ import annotations
 
-import errno
-import sys
+from typing import Any
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line; errors of the user end with exit code 2 (1: a run cannot finish)."""
-    import typer
+    from simulator.cli.border import guarded
 
-    from simulator.base.errors import CollsimError
+    guarded(_run)
+
+
+def _run() -> None:
+    import typer
+    from typer.core import TyperGroup
+
     from simulator.cli import (
         bench,
         check,
@@ -31,9 +36,18 @@ def main() -> None:
         topologies,
         tune,
     )
+    from simulator.cli.border import EscapedError
+
+    class Group(TyperGroup):
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except (KeyboardInterrupt, EOFError, OSError) as error:
+                raise EscapedError(error) from error
 
     app = typer.Typer(
         name="collsim",
+        cls=Group,
         help="Predict how long collectives and training steps take on a GPU cluster.",
         no_args_is_help=True,
         add_completion=False,
@@ -59,19 +73,4 @@ def main() -> None:
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )(measure.command)
     app.command("list", help=listing.HELP)(listing.command)
-    try:
-        app()
-    except CollsimError as error:
-        sys.stderr.write(f"{error}\n")
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            raise
-        sys.stderr.write(f"standard output: cannot write: {error.strerror}\n")
-        sys.exit(2)
+    app()

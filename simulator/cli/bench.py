@@ -98,8 +98,8 @@ def command(
     words |= {key: value for key, value in optional.items() if value is not None}
     words |= environment_words(env)
     words |= _assignments(set_ or [])
-    scenarios = from_words(words)
-    several = len(scenarios.variants) > 1
+    scenarios = from_words(words, partial=True)
+    several = len(scenarios.variants) + len(scenarios.invalid) > 1
     simulate_and_print(
         scenarios,
         Files(csv=csv, json=json, markdown=markdown, trace=trace, plots=tuple(plot or ())),
@@ -108,6 +108,7 @@ def command(
         ranks=ranks,
         workers=workers,
         quiet=quiet,
+        inputs=(profile,),
     )
 
 

@@ -27,6 +27,7 @@ from simulator.cli.measured import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from simulator.base.errors import Problem
     from simulator.verdict.check import Check, Machine
     from simulator.verdict.diagnose import Diagnosis, Explanation
     from simulator.verdict.inverse import Inverse
@@ -83,15 +84,18 @@ def command(
     In an acceptance test: `collsim check *.log --node hgx-h100 --nodes 16 --brief --json out.json`
     and the exit code (0 healthy, 3 suspicious, 4 sick, 2 bad input).
     """
-    from simulator.base.errors import ScenarioError, unknown_name
-    from simulator.cli.output import Files, check_places, progress_of
+    from simulator.base.errors import CollsimError, ScenarioError, unknown_name
+    from simulator.cli.output import Files, progress_of, tell_written
+    from simulator.cli.places import check_places
     from simulator.verdict.check import check_tables
     from simulator.verdict.hypotheses import HYPOTHESES
     from simulator.verdict.inverse import CLASSES
 
     if inverse is not None and inverse not in CLASSES:
         raise ScenarioError(unknown_name("class of links", inverse, CLASSES))
-    check_places(Files(json=None if json == "-" else json))
+    files = Files(json=json)
+    check_places(files, inputs=(*logs, *(link or ()), *((scenario,) if scenario else ())))
+    json = files.json
     tables, warnings = read_tables(logs, collective)
     tell_warnings(warnings)
     given = Given(
@@ -114,6 +118,7 @@ def command(
         count = sum(len(machine.checks) for machine in machines)
         with progress_of(count, f"solving for {inverse}", quiet) as report:
             solved = [_inverses(machine, inverse, report, count) for machine in machines]
+    written, refused = _write(machines, json, solved)
     for place, (machine, found) in enumerate(zip(machines, solved, strict=True)):
         if json == "-":
             break
@@ -125,8 +130,9 @@ def command(
         _tell(machine)
         for answer in found:
             _tell_inverse(answer)
-    if json is not None:
-        _write(machines, json, solved)
+    tell_written(written)
+    if refused:
+        raise CollsimError(refused)
     raise typer.Exit(int(max(machine.health for machine in machines)))
 
 
@@ -328,13 +334,14 @@ def _range(found: Inverse, shown: Callable[[float], str]) -> str:
     return f"{shown(found.most)} or less"
 
 
-def _write(machines: list[Machine], path: str, solved: list[list[Inverse]]) -> None:
+def _write(
+    machines: list[Machine], path: str | None, solved: list[list[Inverse]]
+) -> tuple[list[str], list[Problem]]:
+    from simulator.cli.output import write_each
     from simulator.results.files import write_text
     from simulator.verdict.records import machines_json
 
+    if path is None:
+        return [], []
     text = machines_json(machines, solved)
-    if path == "-":
-        typer.echo(text, nl=False)
-        return
-    write_text(path, text)
-    typer.echo(f"wrote {path}", err=True)
+    return write_each([(path, lambda place: write_text(place, text))])

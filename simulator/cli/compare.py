@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,10 @@ from simulator.cli.measured import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from simulator.base.errors import Problem
+    from simulator.cli.output import Files
     from simulator.importers import MeasuredTable
     from simulator.verdict.predict import Clusters
     from simulator.verdict.records import Comparison
@@ -60,12 +65,14 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Predict the rows of logs and print both side by side."""
+    from simulator.base.errors import CollsimError
     from simulator.base.units import parse_fraction
-    from simulator.cli.output import Files, check_places
+    from simulator.cli.output import Files, tell_written
+    from simulator.cli.places import check_places
 
     limit = None if max_error is None else parse_fraction(max_error)
     files = Files(csv=csv, json=json, plots=() if plot is None else (plot,))
-    check_places(files)
+    check_places(files, inputs=(*logs, *((scenario,) if scenario else ())))
     tables, warnings = read_tables(logs, collective)
     tell_warnings(warnings)
     given = Given(
@@ -78,9 +85,12 @@ def command(
         costs=costs,
     )
     comparisons = _compared(tables, given, quiet)
+    written, refused = _write(comparisons, warnings, files)
     for place, comparison in enumerate(() if files.takes_output else comparisons):
         _tell(comparison, first=place == 0)
-    _write(comparisons, warnings, csv, json, plot)
+    tell_written(written)
+    if refused:
+        raise CollsimError(refused)
     if limit is not None:
         beyond = [entry for entry in comparisons if entry.errors[0].median > limit]
         for entry in beyond:
@@ -143,31 +153,25 @@ def _tell(comparison: Comparison, *, first: bool) -> None:
 
 
 def _write(
-    comparisons: list[Comparison],
-    warnings: list[Any],
-    csv: str | None,
-    json: str | None,
-    plot: str | None,
-) -> None:
-    from simulator.cli.output import tell_written
+    comparisons: list[Comparison], warnings: list[Any], files: Files
+) -> tuple[list[str], list[Problem]]:
+    from simulator.cli.output import write_each
     from simulator.results.files import write_text
     from simulator.verdict.records import comparison_csv, comparison_json
 
-    written: list[str] = []
-    if csv is not None:
-        write_text(csv, comparison_csv(comparisons))
-        written.append(csv)
-    if json is not None:
-        write_text(json, comparison_json(comparisons, warnings))
-        written.append(json)
-    if plot is not None:
+    tasks: list[tuple[str, Callable[[str], object]]] = []
+    if files.csv is not None:
+        tasks.append((files.csv, lambda path: write_text(path, comparison_csv(comparisons))))
+    if files.json is not None:
+        text = comparison_json(comparisons, warnings)
+        tasks.append((files.json, lambda path: write_text(path, text)))
+    for plot in files.plots:
         for number, comparison in enumerate(comparisons):
             path = Path(plot)
             if number:
                 path = path.with_name(f"{path.stem}-{number + 1}{path.suffix}")
-            draw(comparison, str(path))
-            written.append(str(path))
-    tell_written(written)
+            tasks.append((str(path), partial(draw, comparison)))
+    return write_each(tasks)
 
 
 def draw(comparison: Comparison, path: str) -> None:

@@ -68,7 +68,7 @@ def command(
     from validation.fitting.widths import PROFILES
 
     name = name or Path(out).stem
-    _check_out(out, force)
+    _check_out(out, force, logs)
     _check_name(name)
     logs, twice = _each_once(logs)
     read, warnings = read_tables(logs, collective)
@@ -102,16 +102,17 @@ def command(
             health=health,
             on_progress=report,
         )
-    _tell(found, tables)
     write_text(out, found.text)
+    _tell(found, tables)
     typer.echo(f"wrote {out}", err=True)
     typer.echo(f"try: {_next(tables[0], given, out)}")
 
 
-def _check_out(out: str, force: bool) -> None:
+def _check_out(out: str, force: bool, logs: list[str]) -> None:
     """Refuse a file that cannot be written, is there already, or that --costs would not take."""
     from simulator.base.errors import Problem, ScenarioError
-    from simulator.cli.output import Files, check_places
+    from simulator.cli.output import Files
+    from simulator.cli.places import check_places
 
     if Path(out).suffix not in (".yaml", ".yml"):
         raise ScenarioError(
@@ -121,7 +122,7 @@ def _check_out(out: str, force: bool) -> None:
         raise ScenarioError(
             Problem(file=out, message="is there already", allowed="another file, or --force")
         )
-    check_places(Files(json=out))
+    check_places(Files(json=out), inputs=logs)
 
 
 def _check_name(name: str) -> None:

@@ -24,6 +24,9 @@ def version_option(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
+    debug: Annotated[  # taken from anywhere in the line by `simulator.cli.border`
+        bool, typer.Option("--debug", help="Print the traceback of a fault of collsim.")
+    ] = False,
 ) -> None:
     """Predict how long collective communication takes on a GPU cluster."""
 

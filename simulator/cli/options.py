@@ -12,6 +12,7 @@ __all__ = [
     "Csv",
     "Environment",
     "Fabric",
+    "Force",
     "GpusPerNode",
     "Json",
     "Links",
@@ -77,6 +78,9 @@ Markdown = Annotated[
 Trace = Annotated[
     str | None,
     typer.Option("--trace", help="Write a Chrome/Perfetto trace (.json or .json.gz)."),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Overwrite files that the scenario's output section names.")
 ]
 Plot = Annotated[
     list[str] | None,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,21 +11,27 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from simulator.cli.border import debugging, report_text, stop_code
+
 if TYPE_CHECKING:
+    from simulator.base.errors import Problem
     from simulator.results.model import RunResult
     from simulator.scenario.resolved import Resolved
 
 __all__ = [
     "Files",
-    "check_places",
     "files_of",
+    "finish",
     "print_result",
     "progress_of",
     "tell_written",
     "warn",
+    "write_each",
     "write_files",
 ]
 
+
+STANDARD_OUTPUTS = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 MOST_CALL_ROWS = 12
 """Steps with more kinds of calls than this show only the step as a whole."""
@@ -34,7 +39,10 @@ MOST_CALL_ROWS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Where a result goes beside the terminal; None: not asked for, ``-``: standard output."""
+    """Where a result goes beside the terminal; None: not asked for, ``-``: standard output.
+
+    Other names of standard output, such as ``/dev/stdout``, become ``-``.
+    """
 
     csv: str | None = None
     json: str | None = None
@@ -42,6 +50,12 @@ class Files:
     trace: str | None = None
     plots: tuple[str, ...] = ()
     """Paths ending in ``.png``, ``.svg`` or ``.pdf``; the name tells the kind."""
+
+    def __post_init__(self) -> None:
+        """Give standard output one name."""
+        for key in ("csv", "json", "markdown", "trace"):
+            if getattr(self, key) in STANDARD_OUTPUTS:
+                object.__setattr__(self, key, "-")
 
     @property
     def documents(self) -> tuple[str, ...]:
@@ -78,75 +92,6 @@ def files_of(resolved: Resolved, given: Files) -> Files:
         trace=given.trace or place(output.trace),
         plots=given.plots or drawn,
     )
-
-
-def check_places(files: Files) -> None:
-    """Refuse, before anything is simulated, files that could not be written afterwards.
-
-    Raises
-    ------
-    ScenarioError
-        Every file whose folder is missing or closed, and every unknown kind of picture.
-    """
-    from simulator.base.errors import Problem, ScenarioError, nearest
-
-    formats: tuple[str, ...] = ()
-    if files.plots:  # drawing is slow to import
-        from simulator.results.plots_style import FORMATS
-
-        formats = tuple(FORMATS)
-    problems: list[Problem] = []
-    if files.documents.count("-") > 1:
-        problems.append(
-            Problem(
-                file="-",
-                message="several documents for standard output",
-                allowed="- for one of --csv, --json, --markdown and --trace, files for the others",
-            )
-        )
-    for name in (*files.documents, *files.plots):
-        if name == "-" and name not in files.plots:
-            continue
-        path, folder = Path(name), Path(name).parent
-        ending = path.suffix.removeprefix(".").lower()
-        reason, allowed = "", "a file in a folder that exists and may be written"
-        if path.is_dir():
-            reason = "it is a folder"
-        elif not folder.is_dir():
-            reason = f"there is no folder {folder}"
-        else:
-            reason = _refusal(path)
-        if reason:
-            problems.append(Problem(file=name, message=f"cannot write: {reason}", allowed=allowed))
-        elif name in files.plots and ending not in formats:
-            problems.append(
-                Problem(
-                    file=name,
-                    message=f"unknown picture format {path.suffix or path.name!r}",
-                    allowed=", ".join(f".{known}" for known in formats),
-                    suggestion=nearest(ending, formats),
-                )
-            )
-    if problems:
-        raise ScenarioError(problems)
-
-
-def _refusal(path: Path) -> str:
-    """Return why a file cannot be written, by trying; empty: it can.
-
-    Permissions alone do not tell: a superuser has all, and /proc takes none of them.  Of a link
-    the file that it names counts.
-    """
-    path = Path(os.path.realpath(path)) if path.is_symlink() else path
-    is_new = not path.exists()
-    try:
-        with path.open("ab"):
-            pass
-        if is_new:
-            path.unlink()
-    except OSError as error:
-        return f"{error.strerror or error} ({path.parent})"
-    return ""
 
 
 def warn(text: str) -> None:
@@ -187,7 +132,7 @@ def print_result(result: RunResult, *, table: str, links: bool, ranks: bool) -> 
     if result.training:
         _print_training(result, ranks=ranks, terminal=terminal)
         return
-    varied = len({row.variant for row in result.rows}) > 1
+    varied = len({row.variant for row in result.rows}) > 1 or bool(result.failures)
     if result.steps:
         typer.echo(tables.step_table(result.steps, title=result.title).render(terminal=terminal))
     if result.steps and len(result.rows) > MOST_CALL_ROWS * len(result.steps):
@@ -218,7 +163,7 @@ def _print_training(result: RunResult, *, ranks: bool, terminal: bool) -> None:
     from simulator.results import training_tables as tables
     from simulator.results.goodput import goodput_comparison, goodput_table
 
-    if len(result.training) > 1:
+    if len(result.training) > 1 or result.failures:
         shown = tables.comparison_table(result.training, title=result.title)
         typer.echo(shown.render(terminal=terminal))
         if result.goodput:
@@ -246,38 +191,86 @@ def _print_training(result: RunResult, *, ranks: bool, terminal: bool) -> None:
         typer.echo(note)
 
 
-def write_files(result: RunResult, files: Files) -> None:
-    """Write the files that were asked for; each is whole or not there at all."""
+def write_files(result: RunResult, files: Files) -> tuple[list[str], list[Problem]]:
+    """Write the files that were asked for; each is whole or not there at all.
+
+    Returns
+    -------
+    tuple
+        Names of what was written, and why others could not be: one that fails stops no other.
+    """
     from simulator.results import files as writer
-    from simulator.results.tables import comparison_table, summary_table
 
-    written: list[str] = []
+    tasks: list[tuple[str, Callable[[str], object]]] = []
     if files.csv is not None:
-        writer.write_csv(result, files.csv)
-        written.append(files.csv)
+        tasks.append((files.csv, lambda path: writer.write_csv(result, path)))
     if files.json is not None:
-        writer.write_json(result, files.json)
-        written.append(files.json)
+        tasks.append((files.json, lambda path: writer.write_json(result, path)))
     if files.markdown is not None:
-        if result.training:
-            from simulator.results.training_tables import comparison_table as of_steps
-
-            shown = of_steps(result.training)
-        elif len({row.variant for row in result.rows}) > 1:
-            shown = comparison_table(result.rows)
-        else:
-            shown = summary_table(result)
-        writer.write_markdown(result, shown, files.markdown)
-        written.append(files.markdown)
+        tasks.append((files.markdown, lambda path: _write_markdown(result, path)))
     if files.trace is not None:
         from simulator.results.trace import write_trace
 
-        write_trace(result, files.trace)
-        written.append(files.trace)
-    for plot in files.plots:
-        _draw(result, plot)
-        written.append(plot)
-    tell_written(written)
+        tasks.append((files.trace, lambda path: write_trace(result, path)))
+    tasks += [(plot, lambda path: _draw(result, path)) for plot in files.plots]
+    return write_each(tasks)
+
+
+def write_each(
+    tasks: Iterable[tuple[str, Callable[[str], object]]],
+) -> tuple[list[str], list[Problem]]:
+    """Do every task of (path, what writes it), standard output last; see `write_files`."""
+    from simulator.base.errors import CollsimError
+
+    written: list[str] = []
+    refused: list[Problem] = []
+    for path, write in sorted(tasks, key=lambda task: task[0] == "-"):
+        try:
+            write(path)
+        except CollsimError as error:
+            refused.extend(error.problems)
+        else:
+            written.append(path)
+    return written, refused
+
+
+def _write_markdown(result: RunResult, path: str) -> None:
+    from simulator.results import files as writer
+    from simulator.results.tables import comparison_table, summary_table
+
+    if result.training:
+        from simulator.results.training_tables import comparison_table as of_steps
+
+        shown = of_steps(result.training)
+    elif len({row.variant for row in result.rows}) > 1 or result.failures:
+        shown = comparison_table(result.rows)
+    else:
+        shown = summary_table(result)
+    writer.write_markdown(result, shown, path)
+
+
+def finish(result: RunResult, refused: Sequence[Problem]) -> None:
+    """Name the variants that failed and the files that were not written, and end with a code.
+
+    Raises
+    ------
+    typer.Exit
+        Something is missing from the result: the code of the signal that stopped the run, or
+        the highest code of what failed.
+    """
+    codes = [entry.exit_code for entry in result.failures]
+    for entry in result.failures:
+        label = f"{entry.variant}: " if entry.variant else ""
+        typer.echo(f"not simulated: {label}{entry.message}", err=True)
+        if entry.detail:
+            typer.echo(entry.detail if debugging() else report_text(), err=True)
+    for problem in refused:
+        typer.echo(str(problem), err=True)
+        codes.append(2)
+    if any(text.startswith("interrupted") for text in result.warnings):
+        raise typer.Exit(stop_code())
+    if codes:
+        raise typer.Exit(max(codes))
 
 
 def tell_written(names: list[str]) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from simulator.cli.options import (
     Csv,
+    Force,
     Json,
     Links,
     Markdown,
@@ -35,6 +36,7 @@ def command(
     links: Links = False,
     ranks: Ranks = False,
     workers: Workers = None,
+    force: Force = False,
     quiet: Quiet = False,
 ) -> None:
     """Simulate a scenario file and print its table."""
@@ -43,11 +45,13 @@ def command(
     from simulator.scenario.resolve import load
 
     simulate_and_print(
-        load(file, overrides=set_ or ()),
+        load(file, overrides=set_ or (), partial=True),
         Files(csv=csv, json=json, markdown=markdown, trace=trace, plots=tuple(plot or ())),
         table=table,
         links=links,
         ranks=ranks,
         workers=workers,
         quiet=quiet,
+        inputs=(file,),
+        force=force,
     )

@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from simulator.base.errors import CollsimError, ScenarioError, unknown_name
+from simulator.cli.border import stop_code
 from simulator.cli.output import (
     Files,
-    check_places,
     files_of,
+    finish,
     print_result,
     progress_of,
+    tell_written,
     warn,
     write_files,
 )
+from simulator.cli.places import check_places, refuse_of_one, refuse_overwriting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from simulator.scenario.resolve import ScenarioSet
 
 __all__ = ["TABLES", "environment_words", "has_sizes", "simulate_and_print"]
@@ -44,15 +49,27 @@ def simulate_and_print(
     ranks: bool,
     workers: int | None,
     quiet: bool,
+    inputs: Sequence[str] = (),
+    force: bool = False,
 ) -> None:
-    """Simulate all variants, print the table and write the files."""
+    """Simulate all variants, write the files and print the table.
+
+    The files come first: they are there even where nobody reads what is printed.
+    """
     from simulator.compose.sweep import run_set
 
     if table not in TABLES:
         raise ScenarioError(unknown_name("table", table, TABLES))
     first = scenarios.variants[0]
     files = files_of(first, given)
-    check_places(files)
+    check_places(files, inputs=inputs)
+    several = len(scenarios.variants) + len(scenarios.invalid) > 1
+    if several:
+        refuse_of_one(files)
+        if links or ranks:
+            warn("--links and --ranks show one variant, and here are several")
+    if not force:
+        refuse_overwriting(files, given)
     steps = len(scenarios.variants)
     if steps == 1 and first.collective is not None:
         steps = max(1, len(first.collective.sizes_bytes))
@@ -70,16 +87,16 @@ def simulate_and_print(
             )
     except KeyboardInterrupt:
         warn("interrupted before anything was done")
-        raise typer.Exit(130) from None
+        raise typer.Exit(stop_code()) from None
     perturbed = bool(first.perturb.late) or first.perturb.skew_s > 0
+    written, refused = write_files(result, files)
     if files.takes_output:
         for text in result.warnings:
             warn(text)
     else:
         print_result(result, table=table, links=links, ranks=ranks or perturbed)
-    write_files(result, files)
-    if any(text.startswith("interrupted") for text in result.warnings):
-        raise typer.Exit(130)
+    tell_written(written)
+    finish(result, refused)
 
 
 def environment_words(given: list[str] | None) -> dict[str, str]:

@@ -143,7 +143,7 @@ def command(
             )
         words_given |= _of_deepspeed(deepspeed, words_given)
     words_given |= dict(split_assignment(text) for text in set_ or [])
-    scenarios = from_words(words_given)
+    scenarios = from_words(words_given, partial=True)
     files = Files(csv=csv, json=json, markdown=markdown, trace=trace, plots=tuple(plot or ()))
     if buckets:
         _print_buckets(scenarios, err=files.takes_output)
@@ -155,6 +155,7 @@ def command(
         ranks=ranks,
         workers=workers,
         quiet=quiet,
+        inputs=(model, profile, *(() if deepspeed is None else (deepspeed,))),
     )
 
 

@@ -49,10 +49,18 @@ def command(
     import sys
     from dataclasses import replace
 
-    from simulator.cli.output import Files, check_places, progress_of, warn, write_files
+    from simulator.cli.output import (
+        Files,
+        finish,
+        progress_of,
+        tell_written,
+        warn,
+        write_files,
+    )
+    from simulator.cli.places import check_places
     from simulator.compose.build import build_cluster
     from simulator.compose.step.search import candidates
-    from simulator.compose.sweep import run_set
+    from simulator.compose.sweep import run_set, variant_labels
     from simulator.results.training_tables import comparison_table
     from simulator.scenario.patch import split_assignment
     from simulator.scenario.resolve import ScenarioSet, from_words
@@ -72,7 +80,7 @@ def command(
     words |= dict(split_assignment(text) for text in set_ or [])
     (asked, *_) = from_words(words).variants
     files = Files(csv=csv, json=json)
-    check_places(files)
+    check_places(files, inputs=(model, profile))
     cluster = build_cluster(asked)
     found = candidates(cluster, asked, most=simulate)
     report: Any
@@ -82,20 +90,24 @@ def command(
             workers=workers,
             on_progress=report,
         )
-    for text in result.warnings:
-        warn(text)
     ordered = sorted(result.training, key=lambda step: step.step_s)
-    named = [replace(step, variant=_short(step.strategy)) for step in ordered]
+    named = tuple(replace(step, variant=_short(step.strategy)) for step in ordered)
     title = (
         f"{model} on {cluster.n_gpus} GPUs{cluster.library_words}: "
         f"{found.n_fitting} of {found.n_allowed} strategies fit, {len(ordered)} simulated"
     )
     shown = comparison_table(named[:top], title=title)
-    best = found.best[result.training.index(ordered[0])]
+    written, refused = write_files(replace(result, training=named), files)
+    for text in result.warnings:
+        warn(text)
     if not files.takes_output:
+        labels = variant_labels([variant.labels for variant in found.best])
+        alone = len(found.best) == 1
+        best = found.best[0 if alone else labels.index(ordered[0].variant)]
         typer.echo(shown.render(terminal=sys.stdout.isatty()))
         typer.echo("\nthe fastest: " + _command(dict(best.labels), given, best.training))
-    write_files(replace(result, training=tuple(named)), files)
+    tell_written(written)
+    finish(result, refused)
 
 
 def _short(strategy: str) -> str:

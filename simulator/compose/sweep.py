@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
 
+from simulator.base.errors import CollsimError, InternalError, ScenarioError, expected
 from simulator.compose.run import run_resolved
 from simulator.compose.variants import idle_axes, told_by_variant
-from simulator.results.model import RunResult
+from simulator.compose.workers import noted_signals, work_apart
+from simulator.results.model import Failure, RunResult
 from simulator.scenario.resolve import ScenarioSet
 from simulator.scenario.resolved import Resolved
-
-if TYPE_CHECKING:
-    from multiprocessing.context import BaseContext
 
 __all__ = ["run_set", "variant_labels"]
 
@@ -27,8 +23,6 @@ OnProgress = Callable[[int, int], None]
 
 POOL_PAYS_S = 2.0
 """Processes are started when the remaining variants would take longer than this."""
-GRACE_S = 1.0
-"""After Ctrl-C, variants that are under way may still end so long."""
 
 
 def run_set(
@@ -55,111 +49,98 @@ def run_set(
     -------
     RunResult
         Of one variant as it is; of several the rows of all, labelled, and the links and ranks of
-        none.  After Ctrl-C: what was done, with a warning.
+        none.  After Ctrl-C: what was done, with a warning.  A variant of a sweep that fails
+        stands in ``failures``, and the others go on.
+
+    Raises
+    ------
+    CollsimError
+        The only variant, or all of a sweep, failed.
     """
     variants = scenarios.variants
-    if len(variants) == 1:
+    if len(variants) == 1 and not scenarios.invalid:
         result = run_resolved(variants[0], record=record, on_progress=on_progress)
         return _with_warnings(result, scenarios)
     done: dict[int, RunResult] = {}
+    failed: dict[int, CollsimError] = {}
     interrupted = False
     try:
-        _run_all(variants, done, record, workers, on_progress)
+        for index, outcome in _outcomes(variants, record, workers):
+            if isinstance(outcome, CollsimError):
+                failed[index] = outcome
+            else:
+                done[index] = outcome
+            if on_progress is not None:
+                on_progress(len(done) + len(failed), len(variants))
     except KeyboardInterrupt:
         interrupted = True
         if not done:
             raise
+    if not done:
+        raise _of_all(variants, failed)
     merged = _merged(variants, done)
     if interrupted:
         text = f"interrupted: {len(done)} of {len(variants)} variants are done"
         merged = replace(merged, warnings=(text, *merged.warnings))
-    return _with_warnings(merged, scenarios)
+    return _with_warnings(replace(merged, failures=_failures(scenarios, failed)), scenarios)
 
 
-def _run_all(
-    variants: tuple[Resolved, ...],
-    done: dict[int, RunResult],
-    record: bool | None,
-    workers: int | None,
-    on_progress: OnProgress | None,
-) -> None:
+def _outcomes(
+    variants: tuple[Resolved, ...], record: bool | None, workers: int | None
+) -> Iterator[tuple[int, RunResult | CollsimError]]:
+    """Generate index and result, or error, of each variant: here, or by processes if it pays."""
     total = len(variants)
     begin = time.perf_counter()
     for index, variant in enumerate(variants):
-        done[index] = run_resolved(variant, record=record)
-        if on_progress is not None:
-            on_progress(len(done), total)
-        mean_s = (time.perf_counter() - begin) / len(done)
-        count = min(workers or os.cpu_count() or 1, total - len(done))
-        if count > 1 and mean_s * (total - len(done)) > POOL_PAYS_S:
-            _run_pool(variants, done, record, count, on_progress)
+        try:
+            yield index, run_resolved(variant, record=record)
+        except Exception as error:
+            yield index, expected(error)
+        left = total - index - 1
+        mean_s = (time.perf_counter() - begin) / (index + 1)
+        most = min(workers or os.cpu_count() or 1, left)
+        if most > 1 and mean_s * left > POOL_PAYS_S:
+            work = partial(run_resolved, record=record)
+            with noted_signals() as stop:
+                rest = variants[index + 1 :]
+                for place, outcome in work_apart(work, rest, most=most, stop=stop):
+                    yield index + 1 + place, outcome
             return
 
 
-def _run_pool(
-    variants: tuple[Resolved, ...],
-    done: dict[int, RunResult],
-    record: bool | None,
-    count: int,
-    on_progress: OnProgress | None,
-) -> None:
-    # Imported here: most runs have one variant, and this takes a tenth of their start-up.
-    from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-
-    pool = ProcessPoolExecutor(
-        max_workers=count, mp_context=_context(), initializer=_leave_interrupts_to_the_parent
+def _of_all(variants: tuple[Resolved, ...], failed: dict[int, CollsimError]) -> CollsimError:
+    """Return the error of a sweep in which every variant failed; what all say is said once."""
+    if len({str(error) for error in failed.values()}) == 1:
+        return failed[0]
+    labels = variant_labels([variant.labels for variant in variants])
+    first = max(failed.values(), key=lambda error: error.exit_code)
+    return type(first)(
+        [
+            replace(problem, message=f"{problem.message} (with {labels[index]})")
+            for index, error in sorted(failed.items())
+            for problem in error.problems
+        ]
     )
-    with _interrupts() as interrupted:
-        waiting: dict[Future[RunResult], int] = {
-            pool.submit(run_resolved, variant, record=record): index
-            for index, variant in enumerate(variants)
-            if index not in done
-        }
-        try:
-            while waiting and not interrupted.is_set():
-                finished, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    done[waiting.pop(future)] = future.result()
-                    if on_progress is not None:
-                        on_progress(len(done), len(variants))
-        finally:
-            workers = list((pool._processes or {}).values())
-            pool.shutdown(wait=False, cancel_futures=True)
-            if waiting:
-                # A worker that is stopped while it hands over a result leaves half of it in the
-                # pipe, and whoever reads there waits for ever: let those that are nearly done end.
-                wait([future for future in waiting if not future.cancelled()], timeout=GRACE_S)
-                for worker in workers:
-                    worker.terminate()
-    if interrupted.is_set():
-        raise KeyboardInterrupt
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Note Ctrl-C in an event: raised inside a lock of the pool it would leave the lock taken."""
-    seen = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield seen
-        return
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: seen.set())
-    try:
-        yield seen
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _context() -> BaseContext:
-    """Return how processes are started: by fork only where no other thread could hold a lock."""
-    import multiprocessing
-
-    methods = multiprocessing.get_all_start_methods()
-    alone = threading.active_count() == 1
-    return multiprocessing.get_context("fork" if alone and "fork" in methods else "spawn")
+def _failures(scenarios: ScenarioSet, failed: dict[int, CollsimError]) -> tuple[Failure, ...]:
+    labels = variant_labels([variant.labels for variant in scenarios.variants])
+    refused = [
+        Failure(variant="", message=str(problem), exit_code=ScenarioError.exit_code)
+        for problem in scenarios.invalid
+    ]
+    return (
+        *refused,
+        *(
+            Failure(
+                variant=labels[index],
+                message=str(error),
+                exit_code=error.exit_code,
+                detail=error.detail if isinstance(error, InternalError) else "",
+            )
+            for index, error in sorted(failed.items())
+        ),
+    )
 
 
 def _merged(variants: tuple[Resolved, ...], done: dict[int, RunResult]) -> RunResult:

@@ -11,6 +11,8 @@ import gzip
 import io
 import lzma
 import os
+import shutil
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +24,8 @@ from simulator.base.errors import CollsimError, Problem
 __all__ = ["ForeignFileError", "TextSource", "open_source"]
 
 _SNIFF_BYTES = 65536
+_KEPT_BYTES = 64 * 2**20
+"""Of a pipe, in memory; more goes to a temporary file."""
 MAX_LINE = 65536
 _DAMAGES = (EOFError, OSError, zlib.error, lzma.LZMAError)
 """What reading a packed file that is cut or broken can raise."""
@@ -152,7 +156,22 @@ def open_source(source: str | bytes | os.PathLike[str] | IO[str]) -> TextSource:
         raise ForeignFileError(
             Problem(file=shown, message=f"cannot be read: {(error.strerror or 'error').lower()}")
         ) from None
-    return _decode(raw, path.name, shown)
+    return _decode(_rewindable(raw, shown), path.name, shown)
+
+
+def _rewindable(raw: BinaryIO, shown: str) -> BinaryIO:
+    """Return a stream that can be read from its start again: of a pipe, its content in a file."""
+    if raw.seekable():
+        return raw
+    kept = tempfile.SpooledTemporaryFile(max_size=_KEPT_BYTES)  # noqa: SIM115
+    try:
+        with raw:
+            shutil.copyfileobj(raw, kept)
+    except OSError as error:
+        message = f"cannot be read: {(error.strerror or 'error').lower()}"
+        raise ForeignFileError(Problem(file=shown, message=message)) from None
+    kept.seek(0)
+    return cast(BinaryIO, kept)
 
 
 def _decode(raw: BinaryIO, name: str, shown: str) -> TextSource:

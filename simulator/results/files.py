@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -19,6 +20,7 @@ from simulator.results.layout import Table
 from simulator.results.model import (
     FRAME_COLUMNS,
     Device,
+    Failure,
     LinkEvent,
     LinkLoad,
     Provenance,
@@ -71,6 +73,7 @@ _RECORDS: dict[str, type[Any]] = {
     "link_trace": LinkEvent,
     "vertices": Vertex,
     "devices": Device,
+    "failures": Failure,
 }
 
 
@@ -88,9 +91,10 @@ def _refusal(path: Path, error: OSError) -> CollsimError:
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file so that readers see the old content or the new one, never a part.
 
-    The data go to a temporary file beside the target, which then takes its name.  Targets that
-    are no regular files (``/dev/stdout``, a pipe) are written directly; `STANDARD_OUTPUT` is
-    printed.
+    The data go to a temporary file beside the target, which then takes its name and its
+    permissions.  Targets that are no regular files (a pipe, a device) and open descriptors
+    (``/dev/fd/3``) are written directly, as is a file in a folder that takes no new ones;
+    `STANDARD_OUTPUT` is printed.
 
     Raises
     ------
@@ -98,28 +102,82 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
         The folder does not exist or cannot be written, or *path* is a folder.
     """
     if os.fspath(path) == STANDARD_OUTPUT:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        _print_bytes(data)
         return
     target = Path(path)
     try:
         if target.is_dir():
             raise IsADirectoryError(0, "it is a folder")
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)
-            return
-        target = Path(os.path.realpath(target))
-        partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            with open(partial, "wb") as stream:
+        number = _descriptor(os.fspath(path))
+        if number is not None:
+            with open(os.dup(number), "wb") as stream:
                 stream.write(data)
-            os.replace(partial, target)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+        elif target.exists() and not target.is_file():
+            with open(target, "wb") as stream:
+                stream.write(data)
+        else:
+            _replace(Path(os.path.realpath(target)), data)
+    except ValueError as error:  # a name with a NUL
+        raise _refusal(Path(path), OSError(0, str(error))) from error
     except OSError as error:
         raise _refusal(Path(path), error) from error
+
+
+def _print_bytes(data: bytes) -> None:
+    sys.stdout.flush()
+    try:
+        sys.stdout.buffer.write(data)
+    except AttributeError:  # a stream of text alone, as in notebooks
+        sys.stdout.write(data.decode())
+    sys.stdout.flush()
+
+
+def _descriptor(name: str) -> int | None:
+    """Return the number of an open descriptor that a name stands for; None: a name of its own.
+
+    Opened by name, a regular file behind ``/dev/stdout`` would be written from its start, over
+    what was printed.
+    """
+    known = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+    if name in known:
+        return known[name]
+    folder, _, last = name.rpartition("/")
+    is_number = folder in ("/dev/fd", "/proc/self/fd") and last.isascii() and last.isdigit()
+    return int(last) if is_number else None
+
+
+def _replace(target: Path, data: bytes) -> None:
+    """Give a regular file new content at once, with the permissions that it has."""
+    partial = target.with_name(f".collsim-{os.getpid()}.part")  # short, whatever the name is
+    try:
+        mode = target.stat().st_mode if target.exists() else None
+        try:
+            stream = open(partial, "wb")  # noqa: SIM115
+        except PermissionError:
+            if mode is None:
+                raise
+            _overwrite(target, data)
+            return
+        with stream:
+            stream.write(data)
+            if mode is not None:
+                os.chmod(partial, stat.S_IMODE(mode))
+        os.replace(partial, target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _overwrite(target: Path, data: bytes) -> None:
+    """Write over a file whose folder takes no new ones; where the disk is full it stays as it was.
+
+    The room is asked for before anything is lost.
+    """
+    with open(target, "r+b") as stream:
+        if hasattr(os, "posix_fallocate") and data:
+            os.posix_fallocate(stream.fileno(), 0, len(data))
+        stream.write(data)
+        stream.truncate()
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

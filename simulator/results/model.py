@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FRAME_COLUMNS",
     "Device",
+    "Failure",
     "LinkEvent",
     "LinkLoad",
     "Provenance",
@@ -332,6 +333,19 @@ def row_record(row: Row) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A variant of a sweep without a result."""
+
+    variant: str
+    """Its label; empty: named in the message."""
+    message: str
+    exit_code: int
+    """Of a run of this variant alone: 1 cannot finish, 2 wrong input, 70 a fault of collsim."""
+    detail: str = ""
+    """The traceback of a fault of collsim."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """Everything that a run, a sweep or a comparison tells.
 
@@ -365,6 +379,8 @@ class RunResult:
     """One entry a rank, for the head of the nccl-tests table."""
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    """Variants of a sweep that have no row: invalid ones, and those that could not finish."""
 
     def to_frame(self) -> pd.DataFrame:
         """Return the rows as a pandas DataFrame with columns `FRAME_COLUMNS`."""
@@ -380,6 +396,10 @@ class RunResult:
         told = [c for c in frame.columns if frame[c].notna().any() and (frame[c] != "").any()]
         parts = [f"<h4>{html.escape(self.title)}</h4>"]
         parts += [f"<p><b>Warning:</b> {html.escape(text)}</p>" for text in self.warnings]
+        parts += [
+            f"<p><b>Failed:</b> {html.escape(f'{entry.variant}: {entry.message}')}</p>"
+            for entry in self.failures
+        ]
         parts.append(frame[told].to_html(index=False, float_format=lambda x: f"{x:.4g}"))
         parts += [f"<p>{html.escape(text)}</p>" for text in self.notes]
         return "\n".join(parts)

@@ -34,6 +34,8 @@ class ScenarioSet:
     variants: tuple[Resolved, ...]
     warnings: tuple[Problem, ...]
     """Inputs that have no effect; to be printed, not fatal."""
+    invalid: tuple[Problem, ...] = ()
+    """Of variants that were left out, where asked for with ``partial``."""
 
     @property
     def dimensions(self) -> dict[str, tuple[str, ...]]:
@@ -45,7 +47,7 @@ class ScenarioSet:
         return {key: tuple(values) for key, values in found.items()}
 
 
-def load(path: str | Path, *, overrides: Iterable[str] = ()) -> ScenarioSet:
+def load(path: str | Path, *, overrides: Iterable[str] = (), partial: bool = False) -> ScenarioSet:
     """Return all variants of a scenario file.
 
     Parameters
@@ -54,13 +56,15 @@ def load(path: str | Path, *, overrides: Iterable[str] = ()) -> ScenarioSet:
         YAML file; its ``base:`` files are found from where it stands.
     overrides
         Words ``key=value`` laid over the file, the last wins.
+    partial
+        Leave out invalid variants where others are valid, and say so in ``invalid``.
 
     Raises
     ------
     ScenarioError
         Everything that is wrong with the file, sorted by line.
     """
-    return _resolved_set(load_with_base(path), str(path), overrides)
+    return _resolved_set(load_with_base(path), str(path), overrides, partial)
 
 
 def loads(text: str, *, name: str = "text", overrides: Iterable[str] = ()) -> ScenarioSet:
@@ -70,10 +74,10 @@ def loads(text: str, *, name: str = "text", overrides: Iterable[str] = ()) -> Sc
         raise ScenarioError(
             Problem(file=name, message=f"is {kind_of(tree)}", allowed="keys such as node: dgx-h100")
         )
-    return _resolved_set(tree, name, overrides)
+    return _resolved_set(tree, name, overrides, False)
 
 
-def from_words(words: MappingType[str, str]) -> ScenarioSet:
+def from_words(words: MappingType[str, str], *, partial: bool = False) -> ScenarioSet:
     """Return all variants of a scenario given as words of the command line.
 
     Parameters
@@ -81,6 +85,8 @@ def from_words(words: MappingType[str, str]) -> ScenarioSet:
     words
         Dotted key to YAML text, ``{"node": "dgx-h100", "collective.size": "1M,1G"}``; commas
         separate the values of a sweep, and a bare size means bytes, as in nccl-tests.
+    partial
+        As in `load`.
 
     Raises
     ------
@@ -90,26 +96,30 @@ def from_words(words: MappingType[str, str]) -> ScenarioSet:
     place = Place("command line")
     version = Scalar(place, str(SCHEMA_VERSION))
     tree = Mapping(place).with_item("schema_version", version, place)
-    return _resolved_set(apply_words(tree, words.items(), place=place), place.file, ())
+    return _resolved_set(apply_words(tree, words.items(), place=place), place.file, (), partial)
 
 
-def _resolved_set(tree: Mapping, name: str, overrides: Iterable[str]) -> ScenarioSet:
+def _resolved_set(tree: Mapping, name: str, overrides: Iterable[str], partial: bool) -> ScenarioSet:
     words = [split_assignment(word) for word in overrides]
     # Words win over patches, so they are laid on last; those that change a patch come first.
     to_patches = [word for word in words if word[0].partition(".")[0] == "patches"]
     to_all = [word for word in words if word not in to_patches]
     reading = _Reading()
+    whole = True
     try:
         for patch, patched in _patched(apply_words(tree, to_patches, place=SET_PLACE)):
             reading.expand(apply_words(patched, to_all, place=SET_PLACE), patch, {})
     except ScenarioError as error:
         reading.problems.update({problem: "" for problem in error.problems})
-    if reading.problems:
+        whole = False
+    of_some = partial and whole and reading.variants
+    if reading.problems and not of_some:
         raise ScenarioError(reading.labelled(reading.problems))
     return ScenarioSet(
         name=name,
         variants=tuple(reading.variants),
         warnings=tuple(reading.labelled(reading.warnings)),
+        invalid=tuple(reading.labelled(reading.problems)),
     )
 
 

@@ -295,7 +295,10 @@ class PerturbSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSpec:
-    """Files to write beside the table; command line options add to them."""
+    """Files to write beside the table; command line options add to them.
+
+    An existing file is overwritten only with ``--force``.
+    """
 
     folder: str = option("text", ".", doc="Where files go.", sweep=False)
     csv: str | None = option("text", None, doc="File of the table.", sweep=False)
