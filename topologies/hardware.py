@@ -63,7 +63,11 @@ def families() -> dict[str, str]:
         ],
         "cpu-<processes>[-<n>cores]": read("families/cpu.yaml")["summary"],
         "<preset>+<n>gpus": "the first n GPUs of a preset",
-        "<preset>+<n>x<ib|roce|eth|ss|efa><Gbit/s>": "a preset with other network ports",
+        "<preset>+<n>x<ib|roce|eth|ss|efa>[<ports>x]<Gbit/s>": "a preset with other network ports, "
+        "spread over the places of its own; `4xroce2x100` are four bonds of two ports, each a NIC "
+        "of their sum, over which queue pairs are taken to be spread evenly",
+        "<preset>+<n>x<kind><Gbit/s>@<place>[@<place>]": "where the ports stand, in turn: `@cpu1`, "
+        "`@switch0` (a PCIe switch), `@gpu3` (where that GPU's PCIe link leads)",
         "<preset>+p2p|+nop2p|+gdr|+nogdr": "a preset with P2P or GPUDirect switched",
         "<n>x<GPU>": "n GPUs of the usual node: 8xH100, 4xA100-80GB, 2xRTX4090",
     }

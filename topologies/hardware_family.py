@@ -9,9 +9,18 @@ layout::
     -nvl      NVLink bridges (xGMI bridges on AMD cards) over neighbouring cards
     -p2p      cards read each other's memory over PCIe; -nop2p they do not
 
-Changes behind ``+`` fit every preset: ``+4gpus`` keeps the first four GPUs, ``+1xib200`` gives the
-node one 200 Gbit/s InfiniBand port instead of its own ones (``ib roce eth ss efa``), and
-``+p2p +nop2p +gdr +nogdr`` set peer-to-peer access and GPUDirect.
+Changes behind ``+`` fit every preset::
+
+    +4gpus                keeps the first four GPUs
+    +1xib200              one 200 Gbit/s InfiniBand port instead of the node's own ones
+                          (``ib roce eth ss efa``)
+    +4xroce2x100          four bonds of two 100 Gbit/s ports; each is one NIC of their sum
+    +2xib200@cpu0@gpu3    where NICs stand: at a CPU, at a PCIe switch (``@switch2``), or beside a
+                          GPU, where its own PCIe link leads; places are taken in turn
+    +p2p +nop2p           GPUs read each other's memory over PCIe or do not
+    +gdr +nogdr           NICs read and write GPU memory or do not
+
+GPUs share NICs where there are fewer NICs than GPUs.
 """
 
 from __future__ import annotations
@@ -47,9 +56,12 @@ _NIC_WORDS = {
     "ss": "slingshot",
     "efa": "efa",
 }
-_NICS = re.compile(r"^(\d+)x?(ib|roce|eth|ss|efa)(\d+)$")
+_NICS = re.compile(r"^(\d+)x?(ib|roce|eth|ss|efa)(?:(\d)x)?(\d+)((?:@[a-z]+\d+)*)$")
 _GPUS = re.compile(r"^(\d+)gpus?$")
-_CHANGES = "4gpus, 1xib200 (ib, roce, eth, ss or efa, Gbit/s), p2p, nop2p, gdr, nogdr"
+_CHANGES = (
+    "4gpus, 1xib200 (ib, roce, eth, ss or efa, Gbit/s; a bond of two ports: 1xroce2x100; "
+    "its place: 1xib200@cpu1, @switch0, @gpu3), p2p, nop2p, gdr, nogdr"
+)
 
 
 def _fold(text: str) -> str:
@@ -242,8 +254,30 @@ def _past(
     )
 
 
-def _with_nics(template: NodeTemplate, count: int, word: str, gbit: int) -> NodeTemplate:
-    """Replace the network ports; the new ones are spread over the places of the old ones."""
+def _place(template: NodeTemplate, text: str) -> str:
+    """Return the vertex that a NIC is to be joined to: ``cpu1``, ``switch0`` or ``gpu3``."""
+    names = [vertex.name for vertex in template.vertices]
+    name = text.replace("switch", "pcie_switch") if text.startswith("switch") else text
+    allowed = [n for n in names if vertex_kind(n) in ("cpu", "pcie_switch", "gpu")]
+    if name not in allowed:
+        shown = [n.replace("pcie_switch", "switch") for n in allowed]
+        raise TopologyError(unknown_name(f"place in {template.name}", text, shown))
+    if vertex_kind(name) != "gpu":
+        return name
+    hosts = [
+        other
+        for link in template.links
+        if name in (link.a, link.b)
+        for other in (link.b if link.a == name else link.a,)
+        if vertex_kind(other) in ("cpu", "pcie_switch")
+    ]
+    return hosts[0] if hosts else name
+
+
+def _with_nics(
+    template: NodeTemplate, count: int, word: str, gbit: int, at: Sequence[str] = ()
+) -> NodeTemplate:
+    """Replace the network ports; the new ones are spread over *at*, or where the old ones were."""
     if count < 1 or gbit < 1:
         raise TopologyError(f"{template.name}: at least one NIC of at least 1 Gbit/s")
     nics = {vertex.name for vertex in template.vertices if vertex.kind == "nic"}
@@ -257,6 +291,9 @@ def _with_nics(template: NodeTemplate, count: int, word: str, gbit: int) -> Node
         switches = [vertex.name for vertex in template.vertices if vertex.kind == "pcie_switch"]
         places = switches or cpus
         _, rate_Bps, latency_s, why = link_of("pcie4 x16", {})
+    if at:
+        said = [_place(template, text) for text in at]
+        places = [said[nic % len(said)] for nic in range(count)]
     # A faster card than the node came with sits in a slot that feeds it.
     asked_Bps = parse_rate(f"{gbit} Gbit/s")
     for slot_name in ("pcie3 x16", "pcie4 x16", "pcie5 x16", "pcie6 x16"):
@@ -311,7 +348,9 @@ def apply_change(template: NodeTemplate, change: str) -> NodeTemplate:
     if match := _GPUS.match(word):
         changed = subset(template, int(match.group(1)))
     elif match := _NICS.match(word):
-        changed = _with_nics(template, int(match.group(1)), match.group(2), int(match.group(3)))
+        count, kind, ports, gbit, at = match.groups()
+        rate = int(gbit) * int(ports or 1)
+        changed = _with_nics(template, int(count), kind, rate, at.split("@")[1:])
     elif word in ("p2p", "nop2p"):
         changed = replace(template, p2p=word == "p2p")
     elif word in ("gdr", "nogdr"):

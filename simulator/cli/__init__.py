@@ -37,6 +37,7 @@ def _run() -> None:
         tune,
     )
     from simulator.cli.border import EscapedError
+    from simulator.cli.examples import epilog
 
     class Group(TyperGroup):
         def invoke(self, ctx: Any) -> Any:
@@ -56,15 +57,15 @@ def _run() -> None:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback()(listing.version_option)
-    app.command("run", help=run.HELP)(run.command)
-    app.command("bench", help=bench.HELP)(bench.command)
-    app.command("check", help=check.HELP)(check.command)
-    app.command("compare", help=compare.HELP)(compare.command)
-    app.command("explain", help=explain.HELP)(explain.command)
-    app.command("fit", help=fit.HELP)(fit.command)
+    app.command("run", help=run.HELP, epilog=epilog("run"))(run.command)
+    app.command("bench", help=bench.HELP, epilog=epilog("bench"))(bench.command)
+    app.command("check", help=check.HELP, epilog=epilog("check"))(check.command)
+    app.command("compare", help=compare.HELP, epilog=epilog("compare"))(compare.command)
+    app.command("explain", help=explain.HELP, epilog=epilog("explain"))(explain.command)
+    app.command("fit", help=fit.HELP, epilog=epilog("fit"))(fit.command)
     app.command("step", help=step.HELP)(step.command)
     app.command("tune", help=tune.HELP)(tune.command)
-    app.command("show", help=show.HELP)(show.command)
+    app.command("show", help=show.HELP, epilog=epilog("show"))(show.command)
     app.add_typer(topologies.app, name="topologies", help=topologies.HELP)
     app.command(
         "measure",
@@ -72,5 +73,5 @@ def _run() -> None:
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )(measure.command)
-    app.command("list", help=listing.HELP)(listing.command)
+    app.command("list", help=listing.HELP, epilog=epilog("list"))(listing.command)
     app()

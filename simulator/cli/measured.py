@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simulator.cli.foreign import not_foreign
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -35,7 +37,10 @@ __all__ = [
 ]
 
 NodeName = Annotated[
-    str | None, typer.Option("--node", help="Node preset; left out, the log's header is asked.")
+    str | None,
+    typer.Option(
+        "--node", help="Node preset; left out, the log's header is asked.", callback=not_foreign
+    ),
 ]
 Nodes = Annotated[str | None, typer.Option("--nodes", "-N", help="Number of nodes.")]
 GpusPerNode = Annotated[

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli.foreign import not_foreign
+
 __all__ = [
     "Algorithm",
     "Channels",
@@ -31,7 +33,12 @@ __all__ = [
 ]
 
 # Where.
-Node = Annotated[str, typer.Option("--node", help="Node preset; see `collsim topologies list`.")]
+Node = Annotated[
+    str,
+    typer.Option(
+        "--node", help="Node preset; see `collsim topologies list`.", callback=not_foreign
+    ),
+]
 Nodes = Annotated[str, typer.Option("--nodes", "-N", help="Number of nodes.")]
 GpusPerNode = Annotated[
     str | None,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli.foreign import not_foreign
 from simulator.cli.options import (
     Csv,
     Force,
@@ -25,7 +26,9 @@ HELP = "Simulate a scenario file and print its table."
 
 
 def command(
-    file: Annotated[str, typer.Argument(help="Scenario YAML, see docs/scenario.md.")],
+    file: Annotated[
+        str, typer.Argument(help="Scenario YAML, see docs/scenario.md.", callback=not_foreign)
+    ],
     set_: Settings = None,
     csv: Csv = None,
     json: Json = None,

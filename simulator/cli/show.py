@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli.foreign import not_foreign
+
 HELP = "Print a scenario with nothing left open: every number, its unit, where it comes from."
 
 
 def command(
-    file: Annotated[str, typer.Argument(help="Scenario YAML.")],
+    file: Annotated[str, typer.Argument(help="Scenario YAML.", callback=not_foreign)],
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override.")
     ] = None,

@@ -6,12 +6,17 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli.examples import epilog
+from simulator.cli.foreign import not_foreign
+
 HELP = "Node presets and network fabrics: list, show, plot."
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.command("list", help="List network fabrics and node presets.")
+@app.command(
+    "list", help="List network fabrics and node presets.", epilog=epilog("topologies list")
+)
 def list_(
     word: Annotated[str | None, typer.Argument(help="Only names with this word.")] = None,
 ) -> None:
@@ -49,8 +54,14 @@ def list_(
     typer.echo("\n".join(lines[1:]))
 
 
-@app.command("show", help="Show a node preset's interior or a fabric's options.")
-def show(name: Annotated[str, typer.Argument(help="Preset or fabric.")]) -> None:
+@app.command(
+    "show",
+    help="Show a node preset's interior or a fabric's options.",
+    epilog=epilog("topologies show"),
+)
+def show(
+    name: Annotated[str, typer.Argument(help="Preset or fabric.", callback=not_foreign)],
+) -> None:
     """Show one preset or fabric."""
     import topologies
     from simulator.base.fields import option_fields
@@ -82,9 +93,15 @@ def show(name: Annotated[str, typer.Argument(help="Preset or fabric.")]) -> None
         typer.echo(f"  {'':<36} {link.source}")
 
 
-@app.command("plot", help="Draw a node preset, a network or a scenario's cluster, with its links.")
+@app.command(
+    "plot",
+    help="Draw a node preset, a network or a scenario's cluster, with its links.",
+    epilog=epilog("topologies plot"),
+)
 def plot(
-    name: Annotated[str, typer.Argument(help="Preset, network fabric, or scenario file.")],
+    name: Annotated[
+        str, typer.Argument(help="Preset, network fabric, or scenario file.", callback=not_foreign)
+    ],
     output: Annotated[str, typer.Option("--output", "-o", help="File (.png .svg .pdf).")],
     nodes: Annotated[
         int | None,

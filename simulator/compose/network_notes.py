@@ -30,6 +30,7 @@ def tell_network(cluster: Cluster, resolved: Resolved) -> None:
     _tell_oversubscription(cluster, resolved, uplinks)
     _tell_policy(cluster, resolved, uplinks)
     _tell_domain(cluster, resolved)
+    _tell_trays(cluster)
     for group in resolved.node_groups:
         if group.node.nic_rate_Bps is not None:
             _tell_nic_rate(cluster, cluster.fabric.templates)
@@ -93,6 +94,19 @@ def _tell_domain(cluster: Cluster, resolved: Resolved) -> None:
             f"fabric.nvl_domain: {asked} has no effect: "
             f"all {nodes} nodes are in one NVLink domain, as with the usual {usual}"
         )
+
+
+def _tell_trays(cluster: Cluster) -> None:
+    """Say how many GPUs a node is that is only a part of a rack."""
+    nodes = cluster.fabric.n_nodes
+    for template in cluster.fabric.templates:
+        rack = template.nvl_domain_nodes
+        if nodes < rack:
+            gpus = sum(vertex.kind == "gpu" for vertex in template.vertices)
+            cluster.note(
+                f"a node of {template.name} is a tray of {gpus} GPUs; "
+                f"its NVLink domain of {rack * gpus} GPUs is {rack} nodes"
+            )
 
 
 def _tell_nic_rate(cluster: Cluster, templates: Iterable[NodeTemplate]) -> None:

@@ -388,3 +388,15 @@ def test_a_full_disk_behind_standard_output():
         )
     assert done.returncode == 2
     assert done.stderr == "standard output: cannot write: No space left on device\n"
+
+
+@pytest.mark.parametrize("words", [["run"], ["show"], ["topologies", "plot", "-o", "x.png"]])
+def test_a_log_in_the_place_of_a_scenario_names_the_command_that_reads_it(collsim, tmp_path, words):
+    log = tmp_path / "nccl.log"
+    log.write_text("# nThread 1 nGpus 8 minBytes 8\n")
+    done = collsim(*words, log)
+    assert (done.code, done.out) == (2, "")
+    assert f"collsim check {log}" in done.err
+    done = collsim("bench", "all_reduce", "--node", log)
+    assert done.code == 2
+    assert f"collsim check {log}" in done.err

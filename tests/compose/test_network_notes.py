@@ -83,6 +83,13 @@ def test_options_that_act_are_not(text: str) -> None:
     assert not cluster(text).warnings
 
 
+def test_a_tray_says_how_many_gpus_its_rack_has() -> None:
+    (told,) = cluster("node: gb200-nvl72\nnodes: 2\n").notes
+    assert "tray of 4 GPUs" in told
+    assert "72 GPUs is 18 nodes" in told
+    assert not cluster("node: gb200-nvl72\nnodes: 18\n").notes
+
+
 def sweep(text: str):
     return run_set(loads("schema_version: 1\n" + text), workers=1)
 

@@ -116,3 +116,4 @@ def test_text_that_is_no_mapping():
     with pytest.raises(CollsimError) as found:
         loads("[1]", name="f")
     assert str(found.value) == "f: is a list\n  allowed: keys such as node: dgx-h100."
+    assert label_of(parse_text("[1, {a: 2}]", "f")) == "1 a=2"

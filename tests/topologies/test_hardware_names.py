@@ -71,12 +71,33 @@ def test_names_as_people_say_them(said, name):
         ("dgx-h100+8xfoo200", "unknown change '8xfoo200'"),
         ("dgx-h100+0xib200", "at least one NIC"),
         ("dgx-h100+", "unknown change ''"),
+        ("pcie-a100-4+1xib200@cpu7", "place in pcie-a100-4 'cpu7'"),
+        ("dgx-h100+1xib200@swich0", "Did you mean 'switch0'"),
+        ("dgx-h100+1xib200@", "unknown change"),
     ],
 )
 def test_what_is_not_a_name_says_so(said, words):
     with pytest.raises(TopologyError) as caught:
         hardware.load(said)
     assert words in str(caught.value)
+
+
+def nics(name: str) -> tuple[list[str], float]:
+    node = hardware.load(name)
+    places = [link.b for link in node.links if vertex_kind(link.a) == "nic"]
+    return places, node.nic_rate_Bps
+
+
+def test_nics_stand_where_it_is_said_and_bonds_are_one_nic_of_their_sum():
+    assert nics("pcie-a100-4-2s+2xib200@cpu1@gpu0") == (["cpu1", "cpu0"], 25e9)
+    assert nics("dgx-a100+4xroce2x100@switch0@switch2") == (
+        ["pcie_switch0", "pcie_switch2", "pcie_switch0", "pcie_switch2"],
+        25e9,
+    )
+    # Beside a GPU is where its own PCIe link leads.
+    (place,), _ = nics("dgx-h100+1xroce400@gpu5")
+    own = [link.b for link in hardware.load("dgx-h100").links if link.a == "gpu5"]
+    assert place in own
 
 
 def test_a_box_has_one_socket_up_to_four_cards_unless_it_is_said():
