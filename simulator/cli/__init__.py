@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["main"]
+__all__ = ["application", "main"]
 
 
 def main() -> None:
@@ -19,6 +19,11 @@ def main() -> None:
 
 
 def _run() -> None:
+    application()()
+
+
+def application() -> Any:
+    """Return the command line as click's group of commands; empty words are refused everywhere."""
     import typer
     from typer.core import TyperGroup
 
@@ -38,6 +43,7 @@ def _run() -> None:
     )
     from simulator.cli.border import EscapedError
     from simulator.cli.examples import epilog
+    from simulator.cli.words import refuse_empty_words
 
     class Group(TyperGroup):
         def invoke(self, ctx: Any) -> Any:
@@ -74,4 +80,4 @@ def _run() -> None:
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )(measure.command)
     app.command("list", help=listing.HELP, epilog=epilog("list"))(listing.command)
-    app()
+    return refuse_empty_words(typer.main.get_command(app))

@@ -7,8 +7,9 @@ part in and by how late they are, and by nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from simulator.collectives.call import Call
 from simulator.compose.choose import choose
 from simulator.compose.cluster import Choice, Cluster
 from simulator.engine.traffic import Collective, Compute, Program, Start, Wait
+from simulator.scenario.calls import REDUCING
 from simulator.scenario.resolved import Resolved
 from simulator.scenario.schema import CollectiveSpec
 from simulator.scenario.steps import CallOp, ComputeOp, GeneratorSpec, Job, RepeatOp, WaitOp
@@ -103,9 +105,12 @@ class _Planner:
             )
         choice = self.chosen[shape]
         title = name or f"{call.collective} {choice.algorithm} {choice.protocol}"
-        key = (what, counts, group.tobytes(), title)
+        reduction = spec.redop if spec.op in REDUCING else ""
+        key = (what, counts, group.tobytes(), title, spec.dtype, reduction)
         if key not in self.made:
             made = self.cluster.collective(call, group, choice, name=title)
+            agreed = _agreed(spec, choice, reduction, counts)
+            made = replace(made, signature=(*made.signature, *agreed))
             self.made[key] = made
             self.choices.setdefault(title, choice)
             self.calls[id(made)] = (call, group, choice)
@@ -115,6 +120,18 @@ class _Planner:
         return Planned(
             programs=tuple(programs), choices=tuple(self.choices.items()), calls=self.calls
         )
+
+
+def _agreed(spec: CollectiveSpec, choice: Choice, redop: str, counts: bytes) -> tuple[str, ...]:
+    """Return what ranks must agree on in a call beside its size and root, in words."""
+    return (
+        f"dtype {spec.dtype}",
+        f"redop {redop}",
+        f"algorithm {choice.algorithm}",
+        f"protocol {choice.protocol}",
+        f"{choice.n_channels} channels",
+        f"uneven parts with the checksum {crc32(counts):08x}" if counts else "equal parts",
+    )
 
 
 def plan_call(

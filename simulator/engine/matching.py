@@ -104,8 +104,9 @@ def _compare(key: StartKey, users: list[tuple[Program, Collective]]) -> list[Pro
         found, _ = by_signature.setdefault(collective.signature, ([], collective.name))
         found.append(program.ranks)
     if len(by_signature) > 1:
+        differ = _differing(list(by_signature))
         said = "; ".join(
-            f"{rank_list(np.concatenate(ranks))}: {name} {_words(signature)}"
+            f"{rank_list(np.concatenate(ranks))}: {name} {_words(signature, differ)}"
             for signature, (ranks, name) in by_signature.items()
         )
         return [
@@ -115,8 +116,9 @@ def _compare(key: StartKey, users: list[tuple[Program, Collective]]) -> list[Pro
                     f"all ranks: {said}"
                 ),
                 allowed=(
-                    "one collective, size and root per call. Likely cause: a rank skips or "
-                    "repeats an earlier call, or was given another size"
+                    "one collective, size, root, dtype, redop, algorithm, protocol and number of "
+                    "channels per call. Likely cause: a rank skips or repeats an earlier call, or "
+                    "was given another value"
                 ),
             )
         ]
@@ -135,8 +137,17 @@ def _compare(key: StartKey, users: list[tuple[Program, Collective]]) -> list[Pro
     return []
 
 
-def _words(signature: tuple[object, ...]) -> str:
-    return "(" + ", ".join(str(part) for part in signature) + ")"
+def _differing(signatures: list[tuple[object, ...]]) -> list[int]:
+    """Return the places at which signatures differ; all places of different collectives."""
+    everything = list(range(max(map(len, signatures))))
+    if len({len(signature) for signature in signatures}) > 1:
+        return everything
+    found = [k for k in everything if len({signature[k] for signature in signatures}) > 1]
+    return everything if 0 in found else found
+
+
+def _words(signature: tuple[object, ...], places: list[int]) -> str:
+    return "(" + ", ".join(str(signature[k]) for k in places if k < len(signature)) + ")"
 
 
 def stuck(

@@ -11,7 +11,14 @@ from simulator.scenario import plugins
 from simulator.scenario.reader import Reader, join
 from simulator.scenario.schema import CollectiveSpec
 
-__all__ = ["ROOTED", "check_ranks", "resolve_algorithm", "resolve_call", "resolve_dtype"]
+__all__ = [
+    "REDUCING",
+    "ROOTED",
+    "check_ranks",
+    "resolve_algorithm",
+    "resolve_call",
+    "resolve_dtype",
+]
 
 ROOTED = ("broadcast", "gather", "reduce", "scatter")
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")

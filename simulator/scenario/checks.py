@@ -12,9 +12,10 @@ from simulator.scenario.calls import check_ranks, resolve_algorithm, resolve_cal
 from simulator.scenario.library import resolve_library
 from simulator.scenario.nodes import gpu_count
 from simulator.scenario.reader import FAILED, Reader, join
-from simulator.scenario.resolved import SCHEMA_VERSION, Resolved, fabric_spec
+from simulator.scenario.resolved import SCHEMA_VERSION, TASKS, Resolved, fabric_spec
 from simulator.scenario.schema import NodeGroup
 from simulator.scenario.steps import CallOp, GeneratorSpec, Job, ProgramSpec, RepeatOp
+from simulator.scenario.streams import check_members, check_streams
 from simulator.scenario.topology import count_gpus
 from simulator.scenario.tree import Mapping
 
@@ -105,14 +106,13 @@ def _kind(reader: Reader, read: Resolved, root: Mapping) -> Resolved:
             "generator", "stands beside 'programs'", allowed="only one of programs, generator"
         )
     if not present:
-        if not any(
-            key in root for key in ("collective", "training", "programs", "generator", "jobs")
-        ):
+        if not reader.has_problem(*TASKS):
+            written = next((key for key in TASKS if key in root), None)
             reader.refuse(
-                "collective",
-                "is missing: nothing is to be done",
+                written or "collective",
+                f"is {'empty' if written else 'missing'}: nothing is to be done",
                 allowed="collective, training, programs, generator or jobs",
-                place=root.place,
+                place=root.key_place[written] if written else root.place,
             )
         return read
     kind = read.kind or present[0]
@@ -201,7 +201,7 @@ def _network(reader: Reader, read: Resolved) -> Resolved:
             if key.startswith(("fabric.", "routing.")) and key not in _INSIDE:
                 reader.warn(key, "has no effect on a single node", allowed="nodes ≥ 2")
         return replace(read, fabric=None)
-    if read.fabric is None and nodes > 1 and "fabric" not in reader.places:
+    if read.fabric is None and nodes > 1 and not reader.has_problem("fabric"):
         found = fabric_spec(reader, DEFAULT_FABRIC, None, "fabric")
         reader.origins["fabric.kind"] = "default"
         return read if found is FAILED else replace(read, fabric=found)
@@ -285,7 +285,9 @@ def _programs(
             )
         owner.update(dict.fromkeys(ranks, index))
         do = _operations(reader, program.do, join(where, "do"), n_ranks, who)
+        check_members(reader, program, where, n_ranks, who)
         resolved.append(replace(program, do=do))
+    check_streams(reader, resolved, path)
     return tuple(resolved)
 
 

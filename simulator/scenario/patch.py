@@ -41,8 +41,6 @@ REPLACES = {
 }
 """Keys that say the same in another way: an override with one drops the others below it."""
 
-_NEVER_EMPTY = ("costs", "costs.profile")
-"""Where nothing would silently mean the usual."""
 _MOST_BASES = 16
 _SEGMENT = re.compile(r"[^.\[\]]+|\[(\d+)\]")
 
@@ -158,8 +156,10 @@ def _with_base(path: Path, shown: str, above: tuple[Path, ...]) -> Mapping:
     if base is None:
         return tree
     place, tree = tree.key_place["base"], tree.without("base")
-    if isinstance(base, Scalar) and base.is_null:
+    if isinstance(base, Scalar) and base.is_null and not base.is_empty:
         return tree
+    if isinstance(base, Scalar) and base.is_empty:
+        raise ScenarioError(_base_problem(place, "is empty", "a path from this file"))
     if not isinstance(base, Scalar):
         raise ScenarioError(_base_problem(place, "is not a file name", "a path from this file"))
     above = (*above, path.resolve())
@@ -201,7 +201,7 @@ def apply_words(
     """
     problems: list[Problem] = []
     for key, text in words:
-        if text.strip() == "-" or (not text.strip() and key in _NEVER_EMPTY):
+        if text.strip() in ("", "-"):
             problems.append(
                 Problem(
                     file=place.file, key=key, message=f"{text!r} is no value", allowed="a value"

@@ -191,6 +191,11 @@ class Reader:
             suggestion=suggestion,
         )
 
+    def refuse_empty(self, path: str, node: Node | None, words: str) -> Any:
+        """Record a key after which nothing stands, return FAILED; *words*: what belongs there."""
+        place = None if node is None else node.place
+        return self.refuse(path, "is empty", allowed=words.replace("`", "'"), place=place)
+
     def choose(self, node: Node | None, path: str) -> Node | None:
         """Return the value of a swept list under the present choices; other nodes as they are."""
         if not isinstance(node, Sequence):
@@ -246,7 +251,13 @@ class Reader:
             Keys that the caller reads itself.
         """
         name = path.rpartition(".")[2]
-        node = spread(name, self.choose(split_short(name, node), path))
+        chosen = self.choose(split_short(name, node), path)
+        if chosen is None and node is not None:
+            return None
+        node = spread(name, chosen)
+        if is_empty(node):
+            self.refuse_empty(path, node, words_of(owner))
+            return None
         if node is None or (isinstance(node, Scalar) and node.is_null):
             node = Mapping(self.place_of(path))
         if not isinstance(node, Mapping):
@@ -300,6 +311,10 @@ class Reader:
         if isinstance(item, OptionField):
             return self.option(item, node, key, section.place)
         written = join(path, found[0]) if found else key
+        if is_empty(node):
+            owner = item.shape.owner()
+            words = item.shape.words() if owner is None else words_of(owner)
+            return self.refuse_empty(written, node, words)
         return item.shape.read(self, node, written, section.place)
 
     def option(self, item: OptionField, node: Node | None, path: str, place: Place) -> Any:
@@ -309,7 +324,12 @@ class Reader:
         if isinstance(node, Sequence) and item.kind == "ranks":
             node = self._joined(node, path)
         elif item.sweep:
-            node = self.choose(split_words(item, node), path)
+            chosen = self.choose(split_words(item, node), path)
+            if chosen is None and node is not None:
+                return FAILED
+            node = chosen
+        if is_empty(node):
+            return self.refuse_empty(path, node, KIND_WORDS[item.kind])
         if node is None or (isinstance(node, Scalar) and node.is_null):
             if item.required:
                 hint = ", ".join(item.choices) if item.choices else KIND_WORDS[item.kind]
@@ -339,6 +359,8 @@ class Reader:
 
     def _many(self, item: OptionField, node: Node | None, path: str) -> Any:
         node = split_words(item, node)
+        if is_empty(node):
+            return self.refuse_empty(path, node, f"a list: {KIND_WORDS[item.kind]}")
         if node is None or (isinstance(node, Scalar) and node.is_null):
             if item.required:
                 return self.refuse(path, "is missing", allowed=f"a list: {KIND_WORDS[item.kind]}")
@@ -346,7 +368,9 @@ class Reader:
             return item.default
         values = []
         for part in node.items if isinstance(node, Sequence) else (node,):
-            if isinstance(part, Scalar):
+            if is_empty(part):
+                values.append(self.refuse_empty(path, part, KIND_WORDS[item.kind]))
+            elif isinstance(part, Scalar):
                 values.append(self._scalar(item, part, path))
             else:
                 values.append(
@@ -370,6 +394,16 @@ def _fallback(item: OptionField | ShapedField) -> Any:
     scratch = Reader()
     value = item.shape.read(scratch, None, "", Place(""))
     return FAILED if scratch.problems else value
+
+
+def is_empty(node: Node | None) -> bool:
+    """Whether a key stands there without any value; a written ``null`` is one."""
+    return isinstance(node, Scalar) and node.is_empty
+
+
+def words_of(owner: type[Any]) -> str:
+    """Return what a section of a dataclass holds, for messages."""
+    return f"a section with {', '.join(item.key for item in declared(owner))}"
 
 
 def join(path: str, key: str) -> str:

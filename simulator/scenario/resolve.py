@@ -16,7 +16,7 @@ from simulator.scenario.patch import (
     merge,
     split_assignment,
 )
-from simulator.scenario.reader import Reader, join, kind_of
+from simulator.scenario.reader import Reader, is_empty, join, kind_of
 from simulator.scenario.resolved import SCHEMA_VERSION, Resolved
 from simulator.scenario.tree import Mapping, Place, Scalar, parse_text
 
@@ -127,6 +127,9 @@ def _patched(tree: Mapping) -> Iterator[tuple[str | None, Mapping]]:
     """Generate the scenario itself and each of its patches laid over it, with the name."""
     patches = tree.get("patches")
     base = tree.without("patches")
+    if is_empty(patches):
+        place = tree.key_place["patches"]
+        raise ScenarioError(_problem(place, "patches", "is empty", "names with overrides"))
     if patches is None or (isinstance(patches, Scalar) and patches.is_null):
         yield None, base
         return

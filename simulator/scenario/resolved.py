@@ -28,9 +28,11 @@ from simulator.scenario.topology import TopologyShape
 from simulator.scenario.training import TrainingSpec
 from simulator.scenario.tree import Mapping, Node, Place, Scalar
 
-__all__ = ["SCHEMA_VERSION", "Resolved"]
+__all__ = ["SCHEMA_VERSION", "TASKS", "Resolved"]
 
 SCHEMA_VERSION = 1
+TASKS = ("collective", "training", "programs", "generator", "jobs")
+"""Sections that say what is to be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +178,29 @@ class Resolved:
     def located(self, error: CollsimError) -> CollsimError:
         """Return an error of building or running with the file and line of its keys, where known.
 
-        Rooms below know the dotted key of an option but not where the user wrote it.
+        Rooms below know the dotted key of an option but not where the user wrote it.  A run that
+        cannot finish has no key: the section that says what is done stands for it.
         """
         return type(error)([self._located(problem) for problem in error.problems])
 
     def _located(self, problem: Problem) -> Problem:
-        origin = self.origins.get(problem.key)
-        if problem.file or origin is None or origin.startswith(("default", "preset ")):
+        origin = self._origin_of(problem.key)
+        if problem.file or origin is None:
             return problem
         file, _, line = origin.rpartition(":")
-        if file and line.isdigit():
+        if file and line.isdecimal():
             return replace(problem, file=file, line=int(line))
         return replace(problem, file=origin)
+
+    def _origin_of(self, key: str) -> str | None:
+        """Return where a key was written, or the nearest section above it."""
+        for tried in (key,) if key else TASKS:
+            while tried:
+                origin = self.origins.get(tried, "default")
+                if not origin.startswith(("default", "preset ")):
+                    return origin
+                tried = tried[: max(tried.rfind("."), tried.rfind("["), 0)]
+        return None
 
     @property
     def label(self) -> str:

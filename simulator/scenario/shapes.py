@@ -9,7 +9,7 @@ from simulator.base.errors import CollsimError
 from simulator.base.fields import OptionField, option, option_fields
 from simulator.base.units import exact_size, parse_size
 from simulator.scenario.plain import to_plain
-from simulator.scenario.reader import FAILED, Reader, join, kind_of, split_words
+from simulator.scenario.reader import FAILED, Reader, join, kind_of, split_words, words_of
 from simulator.scenario.tree import Mapping, Node, Place, Scalar, Sequence
 
 __all__ = ["Counts", "Nested", "NestedList", "Sizes", "Table", "Texts"]
@@ -62,11 +62,15 @@ class NestedList:
         if is_absent(node) or node is None:
             reader.origins.setdefault(path, "default")
             return ()
-        values = []
+        values: list[Any] = []
         for index, part in enumerate(node.items if isinstance(node, Sequence) else (node,)):
             key = f"{path}[{index}]"
             reader.note(key, part.place)
-            values.append(reader.section(self.of, part, key))
+            if is_absent(part):
+                reader.refuse_empty(key, part, words_of(self.of))
+                values.append(None)
+            else:
+                values.append(reader.section(self.of, part, key))
         return FAILED if any(value is None for value in values) else tuple(values)
 
     def plain(self, value: Any) -> Any:
@@ -99,10 +103,13 @@ class Table:
             assert node is not None
             return reader.refuse(path, f"is {kind_of(node)}", allowed=", ".join(self.names))
         reader.check_keys(node, path, list(self.names))
-        values = {}
+        values: dict[str, Any] = {}
         for key, part in node.items.items():
             reader.note(join(path, key), node.key_place[key])
-            if key in self.names:
+            if is_absent(part):
+                reader.refuse_empty(join(path, key), part, words_of(self.of))
+                values[key] = None
+            elif key in self.names:
                 values[key] = reader.section(self.of, part, join(path, key))
         return FAILED if any(value is None for value in values.values()) else values
 
@@ -148,7 +155,9 @@ class Texts:
             name = join(prefix, key)
             if isinstance(value, Mapping):
                 self._collect(reader, value, where, name, values)
-            elif isinstance(value, Scalar) and not value.is_null:
+            elif is_absent(value):
+                reader.refuse_empty(where, value, "a value; '' for an empty text")
+            elif isinstance(value, Scalar):
                 values[name] = value.text
 
     def plain(self, value: Any) -> Any:

@@ -115,6 +115,8 @@ class OperationsShape:
             return reader.refuse(path, "is missing", allowed="a list of operations", place=place)
         if not isinstance(node, Sequence):
             return reader.refuse(path, f"is {kind_of(node)}", allowed="a list of operations")
+        if not node.items:
+            return reader.refuse(path, "is an empty list", allowed="a list of operations")
         found = [self._one(reader, part, f"{path}[{i}]") for i, part in enumerate(node.items)]
         return FAILED if any(item is None for item in found) else tuple(found)
 

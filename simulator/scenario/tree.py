@@ -49,6 +49,11 @@ class Scalar:
         """Whether the value is YAML's null."""
         return not self.quoted and self.text in ("", "~", "null", "Null", "NULL")
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all stands there: a key whose value was forgotten."""
+        return not self.quoted and not self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Sequence:

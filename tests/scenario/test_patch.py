@@ -79,7 +79,7 @@ def test_bases_are_found_from_where_the_file_stands(tmp_path):
 
 
 def test_a_base_of_null_is_none(tmp_path):
-    (tmp_path / "a.yaml").write_text("base:\n" + FILE)
+    (tmp_path / "a.yaml").write_text("base: null\n" + FILE)
     assert load(tmp_path / "a.yaml").variants[0].nodes == 2
 
 
