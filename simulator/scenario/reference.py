@@ -49,7 +49,8 @@ collective: {op: all_reduce, sizes: {from: 1 MiB, to: 1 GiB, factor: 4}}
   another `kind` replaces the one below whole.
 * **Ranks** are GPUs numbered node by node. `0-7,16` is a list of ranges, `0-63:8` every eighth.
 * **Nothing is ignored.** An unknown key is an error with the nearest known one, a key given twice
-  is an error, and an input that has no effect is a warning. `collsim show --resolved FILE` prints
+  is an error, a key with nothing after it is an error (a written `null` takes away what a `base`
+  says), and an input that has no effect is a warning. `collsim show --resolved FILE` prints
   every value with its unit and where it comes from.
 """
 

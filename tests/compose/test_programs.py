@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.base.errors import CollsimError
+from simulator.base.errors import CollsimError, SimulationError
 from simulator.compose.build import build_cluster
 from simulator.compose.programs import Planned, late_by_rank, plan_jobs
 from simulator.compose.run import run_resolved
@@ -266,3 +266,52 @@ def test_groups_on_unlike_nodes_choose_for_themselves():
         plan = planned(text, head)
         groups = {tuple(made.group.tolist()) for made in plan.collectives()}
         assert groups == {tuple(range(8)), tuple(range(8, 16))}
+
+
+AGREED = {
+    "op": "all_reduce",
+    "size": "1 MiB",
+    "protocol": "LL",
+    "algorithm": "ring",
+    "channels": "4",
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "ours", "theirs"),
+    [
+        ("size", "2 MiB", "1048576 bytes", "2097152 bytes"),
+        ("root", "1", "root 0", "root 1"),
+        ("dtype", "int32", "dtype float", "dtype int32"),
+        ("dtype", "half", "4-byte elements, dtype float", "2-byte elements, dtype half"),
+        ("redop", "max", "redop sum", "redop max"),
+        ("algorithm", "double_binary_tree", "algorithm ring", "algorithm double_binary_tree"),
+        ("protocol", "LL128", "protocol LL", "protocol LL128"),
+        ("channels", "2", "4 channels", "2 channels"),
+    ],
+)
+def test_ranks_must_agree_on_all_of_a_call(key, value, ours, theirs):
+    def operation(call: dict[str, str]) -> str:
+        words = ", ".join(f"{name}: {text}" for name, text in call.items())
+        return f"{{collective: {{{words}}}, name: c}}"
+
+    text = (
+        "schema_version: 1\nnode: dgx-h100\nprograms:\n"
+        f"- {{ranks: 0-6, do: [{operation(AGREED)}]}}\n"
+        f"- {{ranks: 7, do: [{operation(AGREED | {key: value})}]}}\n"
+    )
+    (resolved,) = loads(text, name="a.yaml").variants
+    with pytest.raises(SimulationError) as found:
+        run_resolved(resolved)
+    assert str(found.value).startswith(
+        "a.yaml:3: call 0 of communicator 'world' is not the same on all ranks: "
+        f"ranks 0-6: c ({ours}); rank 7: c ({theirs})\n"
+    )
+
+
+def test_a_deadlock_names_file_and_line():
+    call = "{collective: {op: all_reduce, size: 1 MiB}}"
+    text = f"schema_version: 1\nnode: dgx-h100\nprograms: [{{ranks: 0-6, do: [{call}]}}]\n"
+    (resolved,) = loads(text, name="a.yaml").variants
+    with pytest.raises(SimulationError, match=r"^a\.yaml:3: ranks 0-6 wait in .* rank 7 never"):
+        run_resolved(resolved)
