@@ -77,6 +77,7 @@ MAY_USE = {
         "topologies",
         "validation",
     },
+    "collsim": {"simulator", "simulator.cli"},
     "validation": {
         "simulator",
         "simulator.compute",
@@ -107,14 +108,14 @@ ONLY_IN = {
 def sources() -> list[Path]:
     return [
         path
-        for folder in ("simulator", "topologies", "validation")
+        for folder in ("collsim", "simulator", "topologies", "validation")
         for path in sorted((ROOT / folder).rglob("*.py"))
     ]
 
 
 def room_of(module: str) -> str | None:
     parts = module.split(".")
-    if parts[0] in ("topologies", "validation"):
+    if parts[0] in ("collsim", "topologies", "validation"):
         return parts[0]
     if parts[0] != "simulator":
         return None

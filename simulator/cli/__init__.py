@@ -19,7 +19,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    application()()
+    application()(prog_name="collsim")
 
 
 def application() -> Any:
@@ -57,7 +57,6 @@ def application() -> Any:
         cls=Group,
         help="Predict how long collectives and training steps take on a GPU cluster.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli import completion
 from simulator.cli.options import (
     Algorithm,
     Channels,
@@ -34,7 +35,11 @@ HELP = "Predict an nccl-tests table from words: collective, node preset, number 
 
 def command(
     collective: Annotated[
-        str, typer.Argument(help="all_reduce, alltoall, all_gather_perf … (any tool's spelling).")
+        str,
+        typer.Argument(
+            help="all_reduce, alltoall, all_gather_perf … (any tool's spelling).",
+            autocompletion=completion.collectives,
+        ),
     ] = "all_reduce",
     node: Node = "dgx-h100",
     nodes: Nodes = "1",

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli import completion
 from simulator.cli.options import (
     Algorithm,
     Channels,
@@ -23,7 +24,9 @@ HELP = "Explain one call: algorithm, steps, the formula with its numbers, who se
 
 
 def command(
-    collective: Annotated[str, typer.Argument(help="all_reduce, alltoall, …")] = "all_reduce",
+    collective: Annotated[
+        str, typer.Argument(help="all_reduce, alltoall, …", autocompletion=completion.collectives)
+    ] = "all_reduce",
     node: Node = "dgx-h100",
     nodes: Nodes = "1",
     gpus_per_node: GpusPerNode = None,

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli import completion
+
 HELP = "List collectives with their algorithms and formulas, cost profiles, or models."
 
 
@@ -33,7 +35,10 @@ def version_option(
 
 def command(
     collective: Annotated[
-        str | None, typer.Argument(help="Only this collective, or `models`.")
+        str | None,
+        typer.Argument(
+            help="Only this collective, or `models`.", autocompletion=completion.collectives
+        ),
     ] = None,
 ) -> None:
     """List what there is."""

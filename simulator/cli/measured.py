@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simulator.cli import completion
 from simulator.cli.foreign import not_foreign
 
 if TYPE_CHECKING:
@@ -39,14 +40,22 @@ __all__ = [
 NodeName = Annotated[
     str | None,
     typer.Option(
-        "--node", help="Node preset; left out, the log's header is asked.", callback=not_foreign
+        "--node",
+        help="Node preset; left out, the log's header is asked.",
+        callback=not_foreign,
+        autocompletion=completion.nodes,
     ),
 ]
 Nodes = Annotated[str | None, typer.Option("--nodes", "-N", help="Number of nodes.")]
 GpusPerNode = Annotated[
     str | None, typer.Option("--gpus-per-node", "-g", help="GPUs of each node that took part.")
 ]
-Fabric = Annotated[str | None, typer.Option("--fabric", help="Kind of network between nodes.")]
+Fabric = Annotated[
+    str | None,
+    typer.Option(
+        "--fabric", help="Kind of network between nodes.", autocompletion=completion.fabrics
+    ),
+]
 Scenario = Annotated[
     str | None, typer.Option("--scenario", help="Scenario file, instead of --node.")
 ]

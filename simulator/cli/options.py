@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli import completion
 from simulator.cli.foreign import not_foreign
 
 __all__ = [
@@ -36,7 +37,10 @@ __all__ = [
 Node = Annotated[
     str,
     typer.Option(
-        "--node", help="Node preset; see `collsim topologies list`.", callback=not_foreign
+        "--node",
+        help="Node preset; see `collsim topologies list`.",
+        callback=not_foreign,
+        autocompletion=completion.nodes,
     ),
 ]
 Nodes = Annotated[str, typer.Option("--nodes", "-N", help="Number of nodes.")]
@@ -46,7 +50,11 @@ GpusPerNode = Annotated[
 ]
 Fabric = Annotated[
     str | None,
-    typer.Option("--fabric", help="Network: single_switch, fat_tree, rail_optimized …"),
+    typer.Option(
+        "--fabric",
+        help="Network: single_switch, fat_tree, rail_optimized …",
+        autocompletion=completion.fabrics,
+    ),
 ]
 Profile = Annotated[
     str,
@@ -55,6 +63,7 @@ Profile = Annotated[
         "--costs",
         help="Library: nccl, rccl, gloo, mpi, mpich; auto: that of the GPUs; ideal: the textbook; "
         "a file of `collsim fit`.",
+        autocompletion=completion.profiles,
     ),
 ]
 Environment = Annotated[
@@ -67,7 +76,12 @@ Settings = Annotated[
 ]
 
 # How.
-Algorithm = Annotated[str, typer.Option("--algorithm", "-a", help="Name(s) or auto.")]
+Algorithm = Annotated[
+    str,
+    typer.Option(
+        "--algorithm", "-a", help="Name(s) or auto.", autocompletion=completion.algorithms
+    ),
+]
 Protocol = Annotated[str, typer.Option("--protocol", "-p", help="Name(s) or auto.")]
 Channels = Annotated[str | None, typer.Option("--channels", help="Number(s) of channels.")]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simulator.cli import completion
 from simulator.cli.options import (
     Csv,
     Fabric,
@@ -30,7 +31,13 @@ HELP = "Predict a training step from words: model, cluster, parallelism."
 
 def command(
     model: Annotated[
-        str, typer.Option("--model", "-m", help="Name (`collsim list models`) or config.json.")
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Name (`collsim list models`) or config.json.",
+            autocompletion=completion.models,
+        ),
     ],
     node: Node = "dgx-h100",
     nodes: Nodes = "1",

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from simulator.cli import completion
 from simulator.cli.options import (
     Fabric,
     Json,
@@ -21,7 +22,13 @@ HELP = "Find the fastest parallel strategy of a model that fits a cluster."
 
 def command(
     model: Annotated[
-        str, typer.Option("--model", "-m", help="Name (`collsim list models`) or config.json.")
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Name (`collsim list models`) or config.json.",
+            autocompletion=completion.models,
+        ),
     ],
     node: Node = "dgx-h100",
     nodes: Annotated[int, typer.Option("--nodes", "-N", min=1, help="Number of nodes.")] = 1,
