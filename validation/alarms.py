@@ -8,7 +8,6 @@ after a change of the cost model, ``--causes`` also looks for the causes of the 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,29 +17,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simulator.base.errors import CollsimError
 from simulator.importers import MeasuredRow, MeasuredTable, RunParameters, Timing
 from simulator.verdict.bands import judged_sizes
 from simulator.verdict.check import check_table
-from simulator.verdict.health import (
-    OF_EXCHANGES,
-    ON_ONE_NODE,
-    Health,
-    Limits,
-    judge,
-    limits_of,
-    rule_name,
-)
+from simulator.verdict.health import Health, Limits, judge, limits_of
+from simulator.verdict.kinds import kind_of, kinds
 from simulator.verdict.predict import Clusters, PredictedRow, predict_rows
 from simulator.verdict.setup import SetUp
 from validation.fit import identity
 from validation.fitting.cases import Case, cases
+from validation.spread import Entry, Spread, fitted_spread
 
-__all__ = ["Judged", "document_of", "judged_cases", "main", "one_each", "set_up_of", "table_of"]
-
-FloatArray = NDArray[np.float64]
+__all__ = [
+    "Judged",
+    "document_of",
+    "judged_cases",
+    "main",
+    "one_each",
+    "set_up_of",
+    "spreads_of",
+    "table_of",
+]
 
 AS_IT_SHOULD_BE = {
     "h200-2n8g-single-nic-tcp": "hgx-h200",
@@ -53,19 +52,16 @@ MOST_RANKS = 64
 LEAST_SIZES = 6
 
 FALSE_ALARMS = {
-    "<1M": (0.005, 0.0025),
-    "1M-16M": (0.01, 0.005),
-    "16M-256M": (0.01, 0.005),
-    "16M-256M" + ON_ONE_NODE: (0.07, 0.05),
-    ">=256M": (0.065, 0.045),
-    ">=256M" + OF_EXCHANGES: (0.10, 0.05),
+    "<1M": (0.005, 0.002),
+    "1M-16M": (0.003, 0.0015),
+    "16M-256M": (0.003, 0.0015),
+    ">=256M": (0.02, 0.002),
 }
-"""Shares of the healthy tables that may be (suspicious or sick, sick) by each range; together less
-than their sum, since they coincide.  Most of it on the plateau, where bandwidth rules."""
+"""Shares of the healthy machines of a kind that may be (suspicious or sick, sick) by each range,
+under `validation.spread`; most of it on the plateau, where bandwidth rules."""
 FALLS = (0.55, 0.25)
 """Bandwidth left at a larger size.  By judgement, not fitted: published machines called healthy
 keep 0.6 and more, but for exchanges that their owners call congested."""
-QUANTILES = (0.5, 0.8, 0.9, 0.95, 0.98)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,38 +162,38 @@ def judged_cases(healthy: bool) -> list[Judged]:
     return found
 
 
-def document_of(judged: Sequence[Judged]) -> dict[str, Any]:
+def spreads_of(judged: Sequence[Judged]) -> dict[str, Spread]:
+    """Return the spread of healthy tables by range of sizes."""
+    return {name: fitted_spread(_entries(judged, name)) for name in FALSE_ALARMS}
+
+
+def document_of(spreads: Mapping[str, Spread]) -> dict[str, Any]:
     """Return the limits that healthy tables give, as the file holds them."""
     ranges: dict[str, Any] = {}
     for name, shares in FALSE_ALARMS.items():
-        values = np.sort(_values(judged, name))
-        suspicious, sick = (_above(values, share) for share in shares)
-        ranges[name] = {
-            "suspicious": round(max(1.0, suspicious), 2),
-            "sick": round(max(1.5, 1.5 * suspicious, sick), 2),
-            "slower": [[round(float(np.quantile(values, q)), 2), q] for q in QUANTILES],
-        }
+        spread = spreads[name]
+        ranges[name] = {}
+        found = spread.limits(kinds(), shares).tolist()
+        for kind, (suspicious, sick) in zip(kinds(), found, strict=True):
+            ranges[name][kind] = {
+                "suspicious": round(max(1.0, suspicious), 2),
+                "sick": round(max(1.5, sick), 2),
+                "machines": spread.machines(kind),
+            }
     return {"ranges": ranges, "falls": {"suspicious": FALLS[0], "sick": FALLS[1]}}
 
 
-def _values(judged: Sequence[Judged], name: str) -> list[float]:
-    """Return the slowness of the tables that a rule is for."""
+def _entries(judged: Sequence[Judged], name: str) -> list[Entry]:
+    """Return the healthy tables that have sizes in a range."""
     return [
-        slowness
+        Entry(
+            next(kind_of(entry.rows[0].way, entry.case.collective)),
+            entry.case.machine,
+            entry.slowness[name],
+        )
         for entry in judged
-        for plain, slowness in entry.slowness.items()
-        if rule_name(FALSE_ALARMS.keys(), plain, entry.case.collective, entry.case.n_nodes) == name
+        if name in entry.slowness
     ]
-
-
-def _above(values: FloatArray, share: float) -> float:
-    """Return a limit that at most a share of the values pass: halfway to the next one."""
-    passing = math.floor(share * len(values))
-    ordered = values[::-1]
-    if passing >= len(ordered):
-        return float(ordered[-1])
-    first = ordered[passing - 1] if passing else ordered[0] * 1.1
-    return float((first + ordered[passing]) / 2 if passing else first)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -207,25 +203,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--causes", action="store_true", help="look for causes of faulty ones")
     options = parser.parse_args(arguments)
     healthy = judged_cases(True)
-    document = document_of(healthy)
+    spreads = spreads_of(healthy)
+    document = document_of(spreads)
     if options.write:
         _write(document, healthy)
-    _tell_healthy(healthy)
+    _tell_healthy(healthy, spreads)
     _tell_faulty(limits_of(document), causes=options.causes)
     return 0
 
 
-def _tell_healthy(judged: Sequence[Judged]) -> None:
+def _tell_healthy(judged: Sequence[Judged], spreads: Mapping[str, Spread]) -> None:
     counts: Counter[str] = Counter()
     for machine in dict.fromkeys(entry.case.machine for entry in judged):
-        others = [entry for entry in judged if entry.case.machine != machine]
+        others = {name: spread.without(machine) for name, spread in spreads.items()}
         rules = limits_of(document_of(others))
         for entry in judged:
             if entry.case.machine == machine:
                 health, findings = judge(entry.rows, rules=rules)
                 counts[health.name] += 1
-                if health is not Health.HEALTHY:
-                    names = ", ".join(f.name for f in findings if f.health is not Health.HEALTHY)
+                if health.bad:
+                    names = ", ".join(f.name for f in findings if f.health.bad)
                     _say(f"{health.name} {entry.case.name}: {names}")
     _say(f"healthy, machine left out: {_shares(counts)}")
 
@@ -235,9 +232,9 @@ def _tell_faulty(rules: Mapping[str, Limits], *, causes: bool) -> None:
     for entry in judged_cases(False):
         health, findings = judge(entry.rows, rules=rules)
         counts[health.name] += 1
-        names = ", ".join(f.name for f in findings if f.health is not Health.HEALTHY)
+        names = ", ".join(f.name for f in findings if f.health.bad)
         _say(f"{health.name} {entry.case.name}: {names}")
-        if causes and health is not Health.HEALTHY:
+        if causes and health.bad:
             _tell_causes(entry.case)
     _say(f"faulty: {_shares(counts)}")
 
@@ -258,8 +255,8 @@ def _tell_causes(case: Case) -> None:
 
 def _shares(counts: Counter[str]) -> str:
     total = sum(counts.values())
-    parts = (f"{counts[h.name]} {h.name.lower()}" for h in Health)
-    flagged = (total - counts["HEALTHY"]) / max(total, 1)
+    parts = (f"{counts[h.name]} {h.words}" for h in Health)
+    flagged = (counts["SUSPICIOUS"] + counts["SICK"]) / max(total, 1)
     return f"{', '.join(parts)} of {total}; {flagged:.0%} flagged"
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from simulator.verdict.inverse import Inverse
     from simulator.verdict.setup import SetUp
 
-HELP = "Say whether a log is healthy; exit code 0 healthy, 3 suspicious, 4 sick, 2 bad input."
+HELP = "Say whether a log is healthy; exit code 0 healthy, 1 not judged, 3 suspicious, 4 sick."
 
 MOST_CAUSES = 4
 MOST_FINDINGS = 8
@@ -82,7 +82,7 @@ def command(
     """Judge logs, and look for the causes of what is slow.
 
     In an acceptance test: `collsim check *.log --node hgx-h100 --nodes 16 --brief --json out.json`
-    and the exit code (0 healthy, 3 suspicious, 4 sick, 2 bad input).
+    and the exit code (0 healthy, 1 not judged, 3 suspicious, 4 sick, 2 bad input).
     """
     from simulator.base.errors import CollsimError, ScenarioError, unknown_name
     from simulator.cli.output import Files, progress_of, tell_written
@@ -170,10 +170,10 @@ def _line(machine: Machine, inverses: Sequence[Inverse]) -> str:
     from simulator.verdict.health import Health
 
     first = machine.checks[0]
-    parts = [f"{machine.health.name.lower()}: {first.set_up.title}"]
+    parts = [f"{machine.health.words}: {first.set_up.title}"]
     found: dict[str, Health] = {}
     for check in machine.checks:
-        bad = [f for f in check.findings if f.health is not Health.HEALTHY]
+        bad = [f for f in check.findings if f.health.bad]
         shown = bad or [f for f in check.findings if f.name in JUDGED][-1:]
         found |= {f"{check.table.collective} {f.name} {f.words}": f.health for f in shown}
     told = sorted(found, key=lambda words: -found[words])
@@ -199,7 +199,7 @@ def _tell(machine: Machine) -> None:
     if len(machine.checks) > 1:
         typer.echo("")
         count = len(machine.checks)
-        typer.echo(f"verdict on the machine, {count} tables: {machine.health.name.lower()}")
+        typer.echo(f"verdict on the machine, {count} tables: {machine.health.words}")
     if machine.diagnosis is not None:
         typer.echo("")
         _tell_causes(machine.diagnosis)
@@ -215,9 +215,9 @@ def _tell_check(check: Check, *, first: bool, alone: bool) -> None:
         tell_set_up(check.set_up)
     typer.echo(check_table_text(check).render(terminal=sys.stdout.isatty()))
     typer.echo("")
-    typer.echo(f"verdict{'' if alone else ' on this table'}: {check.health.name.lower()}")
+    typer.echo(f"verdict{'' if alone else ' on this table'}: {check.health.words}")
     for finding in check.findings:
-        _wrap(f"  {finding.name:<8} {finding.health.name.lower()}: ", finding.words)
+        _wrap(f"  {finding.name:<8} {finding.health.words}: ", finding.words)
     judged = {finding.name for finding in check.findings}
     if not judged & {*JUDGED[2:]}:
         typer.echo("  no size of 16 MiB or more: bandwidth is not judged")

@@ -200,7 +200,7 @@ def _tell_verdict(tables: list[Table], given: Given, *, warned: bool) -> tuple[s
 
     machines = check_tables([(entry.set_up, entry.table) for entry in tables], causes=False)
     health = max(machine.health for machine in machines)
-    word = health.name.lower()
+    word = health.words
     typer.echo(f"verdict: {word}")
     problems = [
         problem
@@ -236,7 +236,6 @@ def _tell_verdict(tables: list[Table], given: Given, *, warned: bool) -> tuple[s
 
 
 def _reasons(machines: list[Machine], *, fast: bool) -> list[str]:
-    from simulator.verdict.health import Health
 
     return list(
         dict.fromkeys(
@@ -244,7 +243,7 @@ def _reasons(machines: list[Machine], *, fast: bool) -> list[str]:
             for machine in machines
             for check in machine.checks
             for finding in check.findings
-            if finding.health is not Health.HEALTHY and finding.fast == fast
+            if finding.health.bad and finding.fast == fast
         )
     )
 

@@ -156,8 +156,8 @@ def _machine(
         cases.append(Case(set_up=quick, table=table, rows=rows))
     health = together([(check.health, check.findings) for check in checks])
     diagnosis = None
-    slow = any(f.health is not Health.HEALTHY and not f.fast for c in checks for f in c.findings)
-    if causes and slow and health is not Health.HEALTHY:
+    slow = any(f.health.bad and not f.fast for c in checks for f in c.findings)
+    if causes and slow and health.bad:
         asked = _merged(cases)
         diagnosis = diagnose(asked, workers=workers, clusters=clusters, on_progress=on_progress)
     return Machine(checks=tuple(checks), health=health, diagnosis=diagnosis)

@@ -1,10 +1,10 @@
-"""The verdict on a table: healthy, suspicious or sick, by named rules.
+"""The verdict on a table: healthy, suspicious, sick or not judged, by named rules.
 
 Each row has a slowness: ln(measured / predicted) over the half width of the prediction's 80 %
-band, so that 1 is the band's slow end.  For each range of sizes the median slowness is compared
-with two limits, which `validation.alarms` derives from the healthy published machines: the
-plateau has narrow limits and decides, small sizes need a gross miss.  Exchanges (all_to_all,
-send_recv …) have limits of their own on the plateau, since the model knows them less well.
+band, so that 1 is the band's slow end.  For each range of sizes and kind of machine the median
+slowness is compared with two limits, which `validation.alarms` derives from the healthy published
+machines: the plateau has narrow limits and decides.  Within limits that are too wide, or that rest
+on too few machines of the kind, nothing is judged.
 
 A machine much faster than its links allow is another machine than the set-up: suspicious.  Two
 rules need no prediction: bandwidth must not fall as messages grow beyond 16 MiB, and a wrong
@@ -14,16 +14,23 @@ result is sick whatever the speed.
 from __future__ import annotations
 
 import functools
+import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from importlib import resources
 from typing import Any
 
 from simulator.base.units import format_size
-from simulator.results.model import Row
-from simulator.verdict.bands import JUDGED, LARGE_BYTES, judged_range, judged_sizes
+from simulator.verdict.bands import (
+    JUDGED,
+    LARGE_BYTES,
+    half_width,
+    judged_range,
+    judged_sizes,
+)
+from simulator.verdict.kinds import kind_of, words_of
 from simulator.verdict.predict import PredictedRow
 
 __all__ = [
@@ -33,8 +40,9 @@ __all__ = [
     "fall_of",
     "judge",
     "limits",
+    "limits_of",
+    "overall",
     "row_word",
-    "rule_name",
     "rule_of",
     "together",
 ]
@@ -44,16 +52,29 @@ class Health(IntEnum):
     """The verdict; the value is the exit code of ``collsim check``."""
 
     HEALTHY = 0
+    NOT_JUDGED = 1
+    """Not slower than healthy machines may be, which says too little to call it healthy."""
     SUSPICIOUS = 3
     SICK = 4
+
+    @property
+    def words(self) -> str:
+        """The verdict in words."""
+        return self.name.lower().replace("_", " ")
+
+    @property
+    def bad(self) -> bool:
+        """Whether something is to be looked for."""
+        return self >= Health.SUSPICIOUS
 
 
 TOO_FAST = 1.75
 """Above this share of the predicted bandwidth the set-up is not the machine: of the healthy
 published tables none reaches it at 16 MiB and more."""
-EXCHANGES = ("all_to_all", "all_to_allv", "hypercube", "send_recv", "gather", "scatter")
-ON_ONE_NODE, OF_EXCHANGES = " on one node", " of exchanges"
-"""Added to a range's name where such tables have limits of their own."""
+LEAST_MACHINES = 2
+"""Published machines of a kind, without which nothing within its limits is called healthy."""
+MOST_FACTOR = 4.0
+"""Nor is it where so many times the predicted time would be within the limits.  By judgement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,45 +83,48 @@ class Limits:
 
     suspicious: float
     sick: float
-    slower: tuple[tuple[float, float], ...] = ()
-    """(slowness, share of the healthy published tables that are faster), growing."""
+    kind: str = ""
+    """Of machines, see `simulator.verdict.kinds`; empty: all."""
+    machines: int = LEAST_MACHINES
+    """Published ones of that kind that the limits rest on."""
 
-    def of(self, slowness: float) -> Health:
-        """Return the verdict on a slowness."""
+    def of(self, slowness: float, width: float = 0.0) -> Health:
+        """Return the verdict on a slowness.
+
+        Parameters
+        ----------
+        slowness
+            In half widths of the prediction's band.
+        width
+            That half width, in ln of the time.
+        """
         if slowness > self.sick:
             return Health.SICK
-        return Health.SUSPICIOUS if slowness > self.suspicious else Health.HEALTHY
+        if self.machines < LEAST_MACHINES:
+            return Health.NOT_JUDGED
+        if slowness > self.suspicious:
+            return Health.SUSPICIOUS
+        return Health.NOT_JUDGED if self.factor(width) > MOST_FACTOR else Health.HEALTHY
 
-    def share_faster(self, slowness: float) -> float | None:
-        """Return the share of healthy published tables that are faster, None where unknown."""
-        below = [share for value, share in self.slower if value <= slowness]
-        return below[-1] if below else None
+    @property
+    def least(self) -> float:
+        """The slowness from which on a machine is not left as it is."""
+        return self.suspicious if self.machines >= LEAST_MACHINES else self.sick
 
-
-def rule_name(known: Collection[str], name: str, collective: str, n_nodes: int) -> str:
-    """Return the name of the limits for a range of sizes of a table.
-
-    Examples
-    --------
-    >>> known = [">=256M", ">=256M of exchanges"]
-    >>> rule_name(known, ">=256M", "all_to_all", 2), rule_name(known, ">=256M", "all_reduce", 1)
-    ('>=256M of exchanges', '>=256M')
-    """
-    exchanged, alone = collective in EXCHANGES, n_nodes == 1
-    for suffix, wanted in ((OF_EXCHANGES, exchanged), (ON_ONE_NODE, alone)):
-        if wanted and name + suffix in known:
-            return name + suffix
-    return name
+    def factor(self, width: float) -> float:
+        """Return how many times the predicted time is within the limits."""
+        return math.exp(self.suspicious * width)
 
 
-def rule_of(rules: Mapping[str, Limits], name: str, row: Row) -> Limits:
+def rule_of(rules: Mapping[str, Limits], name: str, row: PredictedRow) -> Limits:
     """Return the limits of a range of sizes for a table that has such a row."""
-    return rules[rule_name(rules.keys(), name, row.collective, row.n_nodes)]
+    kinds = kind_of(row.way, row.predicted.collective)
+    return next(rules[key] for kind in kinds if (key := f"{name} {kind}") in rules)
 
 
 @functools.cache
 def limits() -> Mapping[str, Limits]:
-    """Return the limits by range of sizes, and those of ``falls``."""
+    """Return the limits by range of sizes and kind of machine, and those of ``falls``."""
     import yaml
 
     text = (resources.files("simulator.verdict") / "limits.yaml").read_text("utf-8")
@@ -111,18 +135,32 @@ def limits() -> Mapping[str, Limits]:
 def limits_of(document: Mapping[str, Any]) -> dict[str, Limits]:
     """Return the limits that a document holds."""
     found = {
-        name: Limits(
+        f"{name} {kind}": Limits(
             suspicious=float(entry["suspicious"]),
             sick=float(entry["sick"]),
-            slower=tuple((float(a), float(b)) for a, b in entry.get("slower", ())),
+            kind=kind,
+            machines=int(entry["machines"]),
         )
-        for name, entry in document["ranges"].items()
+        for name, members in document["ranges"].items()
+        for kind, entry in members.items()
     }
     falls = document["falls"]
     return {
         **found,
         "falls": Limits(suspicious=float(falls["suspicious"]), sick=float(falls["sick"])),
     }
+
+
+def overall(findings: Sequence[Finding]) -> Health:
+    """Return the verdict of a table: the worst one; healthy only where something large is.
+
+    Sizes below 1 MiB tell the time to start, not whether a machine is healthy.
+    """
+    worst = max((finding.health for finding in findings), default=Health.NOT_JUDGED)
+    if worst.bad:
+        return worst
+    sound = any(f.health is Health.HEALTHY and f.name in JUDGED[1:] for f in findings)
+    return Health.HEALTHY if sound else Health.NOT_JUDGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +204,7 @@ def judge(
     Examples
     --------
     >>> judge([])
-    (<Health.HEALTHY: 0>, [])
+    (<Health.NOT_JUDGED: 1>, [])
     """
     found = limits() if rules is None else rules
     findings: list[Finding] = []
@@ -174,7 +212,7 @@ def judge(
         judged_sizes(row.size_bytes for row in rows).items(), key=lambda item: JUDGED.index(item[0])
     ):
         members = [row for row in rows if row.size_bytes in sizes]
-        rule = rule_of(found, name, members[0].predicted)
+        rule = rule_of(found, name, members[0])
         findings.append(_finding(name, members, rule))
     times = {row.size_bytes: row.measured_s for row in rows} if measured_s is None else measured_s
     findings += _falls(times, found["falls"])
@@ -190,7 +228,7 @@ def judge(
                 words=f"wrong results in {len(wrong)} rows, first in line {wrong[0].line}",
             )
         )
-    return max((finding.health for finding in findings), default=Health.HEALTHY), findings
+    return overall(findings), findings
 
 
 def together(judged: Sequence[tuple[Health, Sequence[Finding]]]) -> Health:
@@ -208,15 +246,18 @@ def together(judged: Sequence[tuple[Health, Sequence[Finding]]]) -> Health:
         ruled = [(f.slowness, f.rule) for f in found if f.name == name and f.rule is not None]
         for verdict in (Health.SUSPICIOUS, Health.SICK):
             shares = [
-                slowness / (rule.sick if verdict is Health.SICK else rule.suspicious)
+                slowness / (rule.sick if verdict is Health.SICK else rule.least)
                 for slowness, rule in ruled
             ]
             if shares and statistics.fmean(shares) > 1.0:
                 health = max(health, verdict)
     certain = [f.health for f in found if f.rule is None or f.fast]
-    worst = max(entry for entry, _ in judged)
-    lower = Health.SUSPICIOUS if worst is Health.SICK else Health.HEALTHY
-    return max(health, lower, *certain, Health.HEALTHY)
+    alone = [entry for entry, _ in judged]
+    lower = Health.SUSPICIOUS if Health.SICK in alone else Health.HEALTHY
+    worst = max(health, lower, *certain, Health.HEALTHY)
+    if worst.bad:
+        return worst
+    return Health.HEALTHY if Health.HEALTHY in alone else Health.NOT_JUDGED
 
 
 def row_word(row: PredictedRow) -> str:
@@ -228,8 +269,8 @@ def row_word(row: PredictedRow) -> str:
     if row.slowness <= 1.0:
         return "ok"
     name = judged_range(row.size_bytes)
-    health = rule_of(limits(), name, row.predicted).of(row.slowness)
-    return "slow" if health is Health.HEALTHY else health.name.lower()
+    health = rule_of(limits(), name, row).of(row.slowness)
+    return health.words if health.bad else "slow"
 
 
 def fall_of(measured_s: Mapping[int, float]) -> tuple[float, int, int] | None:
@@ -277,31 +318,40 @@ def _falls(measured_s: Mapping[int, float], rule: Limits) -> list[Finding]:
     ]
 
 
+def _published(rule: Limits) -> str:
+    count = rule.machines
+    machines = f"{count or 'no'} published machine{'' if count == 1 else 's'}"
+    return f"{machines} ({words_of(rule.kind)})"
+
+
 def _finding(name: str, rows: Sequence[PredictedRow], rule: Limits) -> Finding:
     reached = statistics.median(row.ratio for row in rows)
     slowness = statistics.median(row.slowness for row in rows)
-    health = rule.of(slowness)
-    words = f"{100 * reached:.0f} % of the predicted bandwidth"
     own = sum(row.calibrated for row in rows) * 2 > len(rows)
-    # Shares of published machines say nothing of a band that one machine has for itself.
-    faster = None if own else rule.share_faster(slowness)
+    width = statistics.median(half_width(row.predicted) for row in rows)
+    # What published machines say of a kind does not matter to a machine that is its own measure.
+    health = (replace(rule, machines=LEAST_MACHINES) if own else rule).of(slowness, width)
+    words = f"{100 * reached:.0f} % of the predicted bandwidth"
     if own and slowness > 1.0:
         words += (
             f"; {slowness:.1f} times as far off as the calibration's 80 % band reaches"
-            if health is not Health.HEALTHY
+            if health.bad
             else ": slow, below the calibration's 80 % band"
         )
-    elif health is not Health.HEALTHY and faster is not None:
-        words += f"; {100 * faster:.0f} % of healthy machines reach more"
-    elif slowness > 1.0 and faster is not None:
-        slower = max(1.0, 100 * (1 - faster))
-        words += f": slow, but so are {slower:.0f} % of the healthy machines that are published"
+    elif health.bad:
+        words += f": slower than {_published(rule)} {'is' if rule.machines == 1 else 'are'}"
     elif reached > TOO_FAST and slowness < -1.0:
         if name in JUDGED[2:]:
             health = Health.SUSPICIOUS
             words += ": faster than this set-up allows, so it is probably not the machine's"
         else:
             words += ": faster than predicted"
+    elif health is Health.NOT_JUDGED:
+        words += f": {_published(rule)} say too little"
+        if rule.machines >= LEAST_MACHINES:
+            words += f"; {rule.factor(width):.0f} times the predicted time would be within limits"
+    elif slowness > 1.0:
+        words += f": slow, but so are some of {_published(rule)}"
     return Finding(
         name=name,
         health=health,

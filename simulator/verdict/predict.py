@@ -14,6 +14,7 @@ from simulator.compose.run import run_rows
 from simulator.importers import MeasuredTable, bus_factor
 from simulator.results.model import Row
 from simulator.scenario.resolved import Resolved
+from simulator.verdict.kinds import way_of
 from simulator.verdict.setup import SetUp, call_words
 
 __all__ = ["Clusters", "PredictedRow", "predict_rows", "predict_sizes", "uses_in_place"]
@@ -123,6 +124,8 @@ class PredictedRow:
     wrong: int | None
     """Elements with a wrong result; None when the log does not say."""
     predicted: Row
+    way: str = ""
+    """How data travel, see `simulator.verdict.kinds.way_of`."""
     calibrated: bool = False
     """The band is that of a calibration of this machine, not that of published ones."""
 
@@ -222,7 +225,9 @@ def predict_rows(
     sizes = sorted({size for _, size, _, _, _ in chosen})
     clusters = clusters or Clusters()
     predicted = predict_sizes(set_up, table, sizes, clusters=clusters, on_progress=on_progress)
-    own = _calibrated(clusters.of(set_up.resolve(call_words(table, sizes))), predicted)
+    resolved = set_up.resolve(call_words(table, sizes))
+    own = _calibrated(clusters.of(resolved), predicted)
+    way = way_of(resolved, predicted[sizes[0]].n_nodes)
     return [
         PredictedRow(
             line=line,
@@ -230,6 +235,7 @@ def predict_rows(
             in_place=half,
             wrong=wrong,
             predicted=predicted[size],
+            way=way,
             calibrated=size in own,
         )
         for line, size, time_s, half, wrong in chosen

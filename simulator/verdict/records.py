@@ -304,7 +304,7 @@ def machines_json(machines: Sequence[Machine], inverses: Sequence[Sequence[Inver
     answers = inverses or [()] * len(machines)
     document = {
         "schema_version": SCHEMA_VERSION,
-        "health": worst.name.lower(),
+        "health": worst.words,
         "exit_code": int(worst),
         "machines": [
             _machine_record(machine, found)
@@ -317,7 +317,7 @@ def machines_json(machines: Sequence[Machine], inverses: Sequence[Sequence[Inver
 def _machine_record(machine: Machine, inverses: Sequence[Inverse]) -> dict[str, Any]:
     tables = [_check_record(check) for check in machine.checks]
     return {
-        "health": machine.health.name.lower(),
+        "health": machine.health.words,
         "exit_code": int(machine.health),
         "tables": [
             table if answer is None else {**table, "inverse": answer}
@@ -334,7 +334,7 @@ def _check_record(check: Check) -> dict[str, Any]:
     return {
         "file": check.table.source,
         "collective": check.table.collective,
-        "health": check.health.name.lower(),
+        "health": check.health.words,
         "set_up": dict(check.set_up.words),
         "scenario": check.set_up.file,
         "reasons": check.set_up.reasons,
@@ -344,7 +344,7 @@ def _check_record(check: Check) -> dict[str, Any]:
         "findings": [
             {
                 "sizes": finding.name,
-                "health": finding.health.name.lower(),
+                "health": finding.health.words,
                 "reached": finding.reached,
                 "slowness": finding.slowness,
                 "words": finding.words,

@@ -158,7 +158,7 @@ def test_slow_logs_have_their_own_exit_codes(
     capsys, monkeypatch, tmp_path: Path, expected: int
 ) -> None:
     # Halfway between the limits of large sizes, or twice as slow as the upper one.
-    rule = limits()[">=256M"]
+    rule = limits()[">=256M node nvswitch"]
     slowness = (rule.suspicious + rule.sick) / 2 if expected == 3 else 2 * rule.sick
     log, report = tmp_path / "slow.log", tmp_path / "report.json"
     made = simulator.run(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.verdict.health import EXCHANGES
+from simulator.verdict.kinds import EXCHANGES
 from validation.fitting.causes import (
     GROUPS,
     PARTS,
