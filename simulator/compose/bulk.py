@@ -11,18 +11,32 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.base.errors import Problem, ScenarioError
 from simulator.collectives.call import Call
 from simulator.compose.lower import WAITING, Lowering
 from simulator.costs.profile import PATH_KINDS
 from simulator.engine.traffic import Collective, Connections, Messages, StageTraffic
+from simulator.fabric.exchange import exchange_load
 from simulator.fabric.routing import Router
 
-__all__ = ["BULK_RANKS", "bulk_exchange", "is_bulk"]
+__all__ = ["BULK_RANKS", "bulk_exchange", "is_bulk", "refuse_pairs"]
 
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 
 BULK_RANKS = 1024
 """From this many ranks on, exchanges are summed."""
+HASHED_PAIRS = 1 << 23
+"""Up to this many pairs (2,897 ranks) ECMP hashes each: some seconds.  A link of a network then
+carries thousands, and the busiest is within some percent of the mean."""
+MOST_PAIRS = 1 << 27
+"""Pairs that are routed one by one at most: minutes."""
+HELD_BYTES = 2200
+"""Of a pair that is lowered and simulated by itself (measured: 652 MiB for 512 ranks)."""
+MOST_HELD_PAIRS = 1 << 22
+"""Pairs that are lowered one by one at most: 2,048 ranks, 9 GiB."""
+_BLOCK = 1 << 20
+"""Pairs held at a time."""
 
 
 def is_bulk(call: Call, algorithm: str) -> bool:
@@ -64,13 +78,10 @@ def bulk_exchange(
     profile, fabric, n = lowering.profile, lowering.fabric, call.world_size
     vertex = fabric.gpu_vertex[group]
     each_bytes = call.size_bytes / n
-    src = np.repeat(np.arange(n), n - 1)
-    dst = (src + np.tile(np.arange(1, n), n)) % n
     share = profile.protocols[protocol].payload_share
-    payload = router.load(vertex[src], vertex[dst], each_bytes)
+    payload = _load(router, group, each_bytes)
     kept = lowering.exchange_share(payload / max(each_bytes, 1e-9))
     wire = payload / (lowering.link_efficiency * share * kept)
-    del src, dst
     # The ranks of one node stand for everybody: exchanges have the same kinds of paths from all.
     node = np.asarray(fabric.node_of_gpu)[group]
     few = np.flatnonzero(node == node[0])
@@ -121,3 +132,56 @@ def bulk_exchange(
         launch_s=lowering.launch_s(group, protocol)
         + float(per_peer[costs.path_kind[: n - 1]].sum()),
     )
+
+
+def refuse_pairs(call: Call, algorithm: str) -> None:
+    """Refuse an exchange whose pairs, lowered one by one, would not fit into memory.
+
+    Raises
+    ------
+    ScenarioError
+        More than `MOST_HELD_PAIRS`.
+    """
+    pairs = call.world_size * (call.world_size - 1)
+    if call.collective != "all_to_all" or algorithm not in ("direct", "pairwise"):
+        return
+    if pairs > MOST_HELD_PAIRS:
+        raise ScenarioError(
+            Problem(
+                key="engine.level",
+                message=f"all_to_all of {call.world_size} ranks, pair by pair: {pairs} pairs take "
+                f"about {pairs * HELD_BYTES / 2**30:.0f} GiB of memory",
+                allowed=f"at most {MOST_HELD_PAIRS} pairs, or engine.level: auto without jitter, "
+                "which counts pairs by kind",
+            )
+        )
+
+
+def _load(router: Router, group: IntArray, each_bytes: float) -> FloatArray:
+    """Return the payload that each link carries.
+
+    ECMP takes a hash of each pair; beyond `HASHED_PAIRS` the mean over hashes stands for it.
+    """
+    pairs = len(group) * (len(group) - 1)
+    if router.policy != "ecmp" or pairs > HASHED_PAIRS:
+        folded = exchange_load(router, group, each_bytes)
+        if folded is not None:
+            return folded
+    if pairs > MOST_PAIRS:
+        raise ScenarioError(
+            Problem(
+                key="collective.op",
+                message=f"all_to_all of {len(group)} ranks has {pairs} pairs, each with a route "
+                "of its own: its nodes are of too many kinds to be counted by kind",
+                allowed=f"at most {MOST_PAIRS} pairs, or ranks in nodes alike",
+            )
+        )
+    vertex = np.asarray(router.fabric.gpu_vertex)[group]
+    total = np.zeros(router.fabric.n_links)
+    block = max(1, _BLOCK // len(group))
+    for begin in range(0, len(group), block):
+        src = np.repeat(np.arange(begin, min(begin + block, len(group))), len(group))
+        dst = np.tile(np.arange(len(group)), len(src) // len(group))
+        apart = src != dst
+        total += router.load(vertex[src[apart]], vertex[dst[apart]], each_bytes)
+    return total

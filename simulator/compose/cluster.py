@@ -13,7 +13,7 @@ from simulator.collectives.call import Call, Layout
 from simulator.collectives.registry import get_algorithm
 from simulator.collectives.schedule import Schedule
 from simulator.compose.believe import environment_of, library_name, tuning_input
-from simulator.compose.bulk import bulk_exchange, is_bulk
+from simulator.compose.bulk import bulk_exchange, is_bulk, refuse_pairs
 from simulator.compose.calibrated import Calibrated, scaled
 from simulator.compose.fold import distinct_channels
 from simulator.compose.host import Hosts
@@ -351,6 +351,7 @@ class Cluster:
             return self.hosts.charged_exchange(
                 call, summed, crowding=self.hosts.crowding(self.fabric, ranks)
             )
+        refuse_pairs(call, choice.algorithm)
         layout, copies = self._layout_of(ranks, choice), 1.0
         if choice.algorithm in EXCHANGES:
             copies = float(choice.n_channels)

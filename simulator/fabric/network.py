@@ -127,6 +127,7 @@ class NetworkTables:
         self._start = np.zeros(0, dtype=np.int64)
         self._count = np.zeros(0, dtype=np.int64)
         self._choice = np.zeros(0, dtype=np.int64)
+        self._n_rows = self._n_choices = 0
         self._ordinal: IntArray | None = None
         self._spreads: dict[int, tuple[IntArray, FloatArray, float]] = {}
 
@@ -230,10 +231,13 @@ class NetworkTables:
         closer = (ahead >= 0) & (ahead == self._distance[column, here][owner] - 1)
         closer &= (head < self.n_switches) | (head == self._goal[column[owner]])
         count = np.bincount(owner[closer], minlength=len(keys))
-        self._slot[column, here] = len(self._start) + np.arange(len(keys))
-        self._start = np.concatenate([self._start, len(self._choice) + np.cumsum(count) - count])
-        self._count = np.concatenate([self._count, count])
-        self._choice = np.concatenate([self._choice, edge[closer]])
+        rows, choices = self._n_rows, self._n_choices
+        self._slot[column, here] = rows + np.arange(len(keys))
+        self._start = _written(self._start, rows, choices + np.cumsum(count) - count)
+        self._count = _written(self._count, rows, count)
+        self._choice = _written(self._choice, choices, edge[closer])
+        self._n_rows += len(keys)
+        self._n_choices += int(count.sum())
 
     def _dealt(self, nic: IntArray) -> IntArray:
         """Return the number of a NIC among all, counted switch by switch (−1 stays 0)."""
@@ -344,6 +348,42 @@ class NetworkTables:
             latency_s=late[inverse] if parts else np.zeros(0),
         )
 
+    def poured(
+        self, column: IntArray, amount: FloatArray, *, even: bool
+    ) -> tuple[IntArray, FloatArray]:
+        """Return links and what they carry when flows take all their shortest paths.
+
+        Parameters
+        ----------
+        column
+            Columns of destinations, shape (destinations,).
+        amount
+            What starts at each network vertex for each of them, shape (destinations, vertices);
+            changed.
+        even
+            Switches divide what they receive evenly, as hashes do in the mean; else by capacity.
+        """
+        capacity = self._fabric.capacity_Bps
+        total = np.zeros(self._fabric.n_links)
+        distance = self._distance[column]
+        for hops in range(int(distance.max(initial=0)), 0, -1):
+            goal, here = np.nonzero((distance == hops) & (amount > 0))
+            if not len(goal):
+                continue
+            row = self._rows(column[goal], here)
+            count = self._count[row]
+            origin = np.repeat(np.arange(len(goal)), count)
+            offset = np.arange(len(origin)) - np.repeat(np.cumsum(count) - count, count)
+            edge = self._choice[self._start[row][origin] + offset]
+            width = np.ones(len(edge)) if even else capacity[self._link[edge]]
+            whole = np.bincount(origin, weights=width, minlength=len(goal))
+            part = amount[goal, here][origin] * width / whole[origin]
+            total += np.bincount(self._link[edge], weights=part, minlength=len(total))
+            onward = goal[origin] * self.n + self._head[edge]
+            amount += np.bincount(onward, part, amount.size).reshape(amount.shape)
+        links = np.flatnonzero(total)
+        return links, total[links]
+
     def _fill_spreads(self, keys: IntArray) -> None:
         if len(keys) == 0:
             return
@@ -386,3 +426,14 @@ class NetworkTables:
         for index, key in enumerate(keys.tolist()):
             part = order[border[index] : border[index + 1]]
             self._spreads[key] = (links[part], shares[part], float(longest[index]))
+
+
+def _written(table: IntArray, at: int, values: IntArray) -> IntArray:
+    """Write values into a table from a place on; return it, made longer where they do not fit."""
+    end = at + len(values)
+    if end > len(table):
+        longer = np.zeros(max(end, 2 * len(table)), dtype=table.dtype)
+        longer[:at] = table[:at]
+        table = longer
+    table[at:end] = values
+    return table

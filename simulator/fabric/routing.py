@@ -94,6 +94,32 @@ class Router:
         """Return a router that avoids further links; pairs that need them raise when routed."""
         return Router(self.fabric, self.options, self.dead_links.union(map(int, dead_links)))
 
+    # What `simulator.fabric.exchange` folds by --------------------------------------------------
+
+    @property
+    def network(self) -> NetworkTables:
+        """Switches and cables that work."""
+        return self._network
+
+    @property
+    def class_of_node(self) -> IntArray:
+        """Nodes of one number route alike inside, shape (nodes,)."""
+        return self._local.class_of_node
+
+    @property
+    def nic_base(self) -> IntArray:
+        """First NIC of each node, shape (nodes,)."""
+        return self._local.nic_base
+
+    def plan(self, src_vertex: IntArray, dst_vertex: IntArray) -> Plan:
+        """Return what pairs use inside nodes, and their subflows between NICs."""
+        return self._planner.plan(src_vertex, dst_vertex, None)
+
+    def local_entries(self, row: IntArray) -> tuple[IntArray, FloatArray]:
+        """Return links, counted from the node's first, and shares of rows of a plan."""
+        _, link, share = _entries(*self._local_part(row, np.zeros(len(row), dtype=np.int64)))
+        return link, share
+
     def routes(
         self,
         src_vertex: ArrayLike,

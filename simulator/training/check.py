@@ -244,7 +244,9 @@ def _pipeline(model: Model, strategy: Strategy) -> list[Problem]:
         allowed = f"pipeline x virtual of {_near(valid, parts)}"
         if not uneven:
             # Megatron's rule: equal stages, of which the first and last may hold a block less.
-            allowed += " under Megatron's rule, or framework torch or deepspeed, whose stages differ"
+            allowed += (
+                " under Megatron's rule, or framework torch or deepspeed, whose stages differ"
+            )
         found.append(_problem("pipeline", message, allowed))
     if virtual > 1 and (kind != "interleaved" or stages == 1):
         what = f"schedule {kind}" if kind != "interleaved" else "pipeline 1"

@@ -47,6 +47,15 @@ def test_all_to_all_on_2048_gpus_folded(benchmark: Any) -> None:
     assert time_s > 0
 
 
+@pytest.mark.parametrize("profile", ["nccl", "ideal"])
+def test_all_to_all_on_32768_gpus(benchmark: Any, profile: str) -> None:
+    """Target: 10 s of CPU and 2 GiB."""
+    call = {"op": "all_to_all", "size": "1 GiB"}
+    asked = {"node": "dgx-h100", "nodes": 4096, "fabric": "rail_optimized", "collective": call}
+    time_s = benchmark.pedantic(lambda: ask(**asked, costs={"profile": profile}), rounds=1)
+    assert time_s > 0
+
+
 def test_preset_question(benchmark: Any) -> None:
     """Target: 1.5 s wall with the interpreter's start."""
     words = ["-m", "simulator.cli", "bench", "all_reduce", "-N", "4", "-b", "1M", "-e", "1G", "-q"]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 import simulator.compose.bulk
+from simulator.base.errors import ScenarioError
 from simulator.collectives.call import Call
 from simulator.compose.build import build_cluster
 from simulator.compose.choose import lone_time_s
 from simulator.compose.cluster import Choice
 from simulator.compose.report import link_busy_s
+from simulator.compose.run import run_resolved
 from simulator.engine.simulate import simulate
 from simulator.engine.traffic import Program, Start
 from simulator.scenario.resolve import from_words
@@ -52,3 +56,43 @@ def test_message_by_message_is_never_summed(monkeypatch: pytest.MonkeyPatch) -> 
     row = collsim.run(node="dgx-h100", nodes=2, collective=call, engine="steps").rows[0]
     assert row.level == "steps"
     assert collsim.run(node="dgx-h100", nodes=2, collective=call).rows[0].level == "folded"
+
+
+@pytest.mark.parametrize("fabric", ["rail_optimized", "leaf_spine"])
+def test_thousands_of_ranks_are_never_held_pair_by_pair(fabric: str) -> None:
+    """2,048 ranks have 4.2 million pairs: one number for each would take 32 MiB."""
+    words = {"node": "dgx-h100", "nodes": "256", "fabric.kind": fabric}
+    words |= {"collective.op": "all_to_all", "collective.sizes": "1M"}
+    cluster = build_cluster(from_words(words).variants[0])
+    group = np.arange(cluster.n_gpus)
+    call = Call(collective="all_to_all", world_size=len(group), size_bytes=2**20, element_bytes=4)
+    choice = Choice(algorithm="direct", protocol="Simple", n_channels=1)
+    tracemalloc.start()
+    made = cluster.collective(call, group, choice)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert made.stages[0].wire_bytes is not None
+    assert peak_bytes < 8 * len(group) ** 2
+
+
+def test_too_many_pairs_are_refused_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulator.compose.bulk, "BULK_RANKS", 2)
+    monkeypatch.setattr(simulator.compose.bulk, "MOST_PAIRS", 100)
+    words = {"node": "dgx-h100", "nodes": "17", "collective.op": "all_to_all"}
+    words["collective.sizes"] = "1M"
+    cluster = build_cluster(from_words(words).variants[0])
+    # Another set of GPUs of each node: nothing repeats.
+    ranks = [8 * node + place for node in range(17) for place in range(8) if node + 3 >> place & 1]
+    call = Call(collective="all_to_all", world_size=len(ranks), size_bytes=2**20, element_bytes=4)
+    choice = Choice(algorithm="direct", protocol="Simple", n_channels=1)
+    with pytest.raises(
+        ScenarioError, match=f"{len(ranks)} ranks has {len(ranks) ** 2 - len(ranks)}"
+    ):
+        cluster.collective(call, np.array(ranks), choice)
+
+
+def test_pairs_that_would_not_fit_into_memory_are_refused_before_they_are_made() -> None:
+    words = {"node": "dgx-h100", "nodes": "512", "engine.level": "steps"}
+    words |= {"collective.op": "all_to_all", "collective.sizes": "1M", "costs.profile": "ideal"}
+    with pytest.raises(ScenarioError, match="16773120 pairs take about 34 GiB"):
+        run_resolved(from_words(words).variants[0])
