@@ -61,7 +61,7 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Calibrate a cost profile with logs of one machine."""
-    from simulator.base.errors import CalibrationError
+    from simulator.base.errors import CalibrationError, Problem
     from simulator.cli.output import progress_of
     from simulator.results.files import write_text
     from validation.fitting.machine import Table, fit_machine, problems_of
@@ -88,6 +88,8 @@ def command(
     tell_doubts(entry.set_up for entry in tables)
     _tell_set_ups(tables)
     problems = problems_of(tables)
+    asked = dict.fromkeys(entry.set_up.unknown for entry in tables if entry.set_up.unknown)
+    problems += [Problem(message=text) for text in asked]
     health = ""
     if len(_presets(tables)) == 1 and _profiles(tables) <= set(PROFILES):
         health, doubtful = _tell_verdict(tables, given, warned=not problems)

@@ -225,7 +225,12 @@ def set_up_for(given: Given, table: MeasuredTable) -> SetUp:
         return fitted(with_observed(SetUp(words=words, file=given.scenario), table), table)
     if "node" in words:
         return fitted(with_observed(SetUp(words=words), table), table)
-    return fitted(guess(table).with_words(words), table)
+    found = guess(table)
+    if "node.nic_rate" in words:
+        found = replace(found, unknown="")
+    if found.unknown:
+        found = replace(found, doubts=(*found.doubts, found.unknown))
+    return fitted(found.with_words(words), table)
 
 
 def tell_doubts(set_ups: Iterable[SetUp]) -> None:

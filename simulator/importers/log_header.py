@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from simulator.importers.log_network import NetworkSeen
 from simulator.importers.log_text import whole
 from simulator.importers.measured import Device, RunParameters
 
@@ -63,9 +64,9 @@ _PARAMETERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("graph", re.compile(r"graph\s*:?\s*(\d+)")),
 )
 _STEP = re.compile(r"step\s*:?\s*(\d+(?:\.\d+)?)\s*\((factor|bytes)\)")
-_VERSION = re.compile(r"(?:N|R)CCL version\s*:?\s*v?(\d+\.\d+(?:\.\d+)?)")
+_VERSION = re.compile(r"([NR]CCL) version\s*:?\s*v?(\d+\.\d+(?:\.\d+)?)")
 _LIBRARY = re.compile(r"nccl-library=(\d+)")
-_TESTS_VERSION = re.compile(r"(?:nccl|rccl)-tests:? [vV]ersion:?\s*v?(\S+)")
+_TESTS_VERSION = re.compile(r"\b([nr])ccl-tests:? [vV]ersion:?\s*v?(\S+)")
 # A shell's word, or one inside a quoted command, a list after commas (srun --export=A=1,B=2), a
 # pair of brackets, or prose.  The value ends where a shell ends a word; a semicolon belongs to
 # `allreduce:ring;allgather:tree`.
@@ -265,6 +266,8 @@ class Facts:
     transports: Counter[str] = field(default_factory=Counter)
     messages: dict[str, None] = field(default_factory=dict)
     n_nics: int | None = None
+    network: NetworkSeen = field(default_factory=NetworkSeen)
+    library: str = ""
     info_ranks: int | None = None
     info_nodes: int | None = None
     command_ranks: int | None = None
@@ -275,6 +278,7 @@ class Facts:
 
     def message(self, text: str) -> None:
         """Take what an NCCL INFO message says."""
+        self.network.message(text)
         if (place := text.find(" via ")) >= 0 and (kind := _transport(text[place:])):
             if kind in self.transports or len(self.transports) < 100:
                 self.transports[kind] += 1
@@ -336,6 +340,7 @@ class Facts:
         }
         return Facts(
             version=self.version,
+            library=self.library,
             tests_version=self.tests_version,
             environment=kept,
             environment_lines={name: self.environment_lines[name] for name in kept},
@@ -357,9 +362,10 @@ class Facts:
         if "ersion" not in text:
             return
         if match := _VERSION.search(text):
-            self.version = match.group(1)
+            self.library, self.version = match.group(1).lower(), match.group(2)
         if match := _TESTS_VERSION.search(text):
-            self.tests_version = match.group(1)
+            self.tests_version = match.group(2)
+            self.library = self.library or f"{match.group(1)}ccl"
         if match := _LIBRARY.search(text):
             self.version = nccl_version(whole(match.group(1)) or 0)
 

@@ -257,13 +257,17 @@ def ranks_of(
 
 
 def nodes_of(block: Block, n_ranks: int | None) -> int | None:
-    """Guess the number of nodes: hosts, or one host's name that repeats its devices."""
+    """Guess the number of nodes: hosts; ranks of one host and bus id share a GPU of one node.
+
+    A host's name that repeats all of several devices stands for several nodes: names are cut.
+    """
     devices = block.devices
     if n_ranks is not None and len(devices) == n_ranks:
         nodes = 0
         for host in dict.fromkeys(device.host for device in devices):
             places = [(d.device, d.bus_id) for d in devices if d.host == host]
-            nodes += max(places.count(place) for place in set(places))
+            several = len(set(places)) > 1
+            nodes += max(places.count(place) for place in set(places)) if several else 1
         return nodes
     if block.facts.info_nodes is not None:
         return block.facts.info_nodes

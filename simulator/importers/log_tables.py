@@ -85,6 +85,8 @@ def _table(block: Block, rows: tuple[RawRow, ...], problems: list[Problem]) -> M
         transports=dict(block.facts.transports),
         messages=tuple(block.facts.messages),
         n_nics=block.facts.n_nics,
+        network=block.facts.network.told(),
+        library=block.facts.library,
         algorithm=algorithm,
         channels=channels,
         parameters=block.parameters,

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from simulator.base.errors import Problem
+from simulator.importers.log_network import NetworkTold
 
 __all__ = [
     "Device",
@@ -180,6 +181,10 @@ class MeasuredTable:
     """What else the library said of its paths, and its warnings; without addresses."""
     n_nics: int | None = None
     """Network devices that a process listed; None where the log does not say."""
+    network: NetworkTold | None = None
+    """Kind, rate and use of the network's ports; None where no message tells anything of them."""
+    library: str = ""
+    """``nccl`` or ``rccl`` where the log names it."""
     algorithm: str | None = None
     """Schedule that `collsim measure` ran by send and receive; None: the library's own choice."""
     channels: int | None = None

@@ -16,7 +16,7 @@ from simulator.verdict.diagnose import (
     most_sizes,
     thin_sizes,
 )
-from simulator.verdict.health import Finding, Health, judge, together
+from simulator.verdict.health import Finding, Health, judge, overall, together, unjudged
 from simulator.verdict.predict import Clusters, PredictedRow, predict_rows
 from simulator.verdict.setup import SetUp, gpu_total
 
@@ -150,6 +150,9 @@ def _machine(
         quick = quickly(set_up)
         rows = tuple(_rows(quick, table, clusters, many=len(pairs) > MANY_TABLES))
         health, findings = judge(rows, measured_s=_times(table))
+        if set_up.unknown:
+            findings = [unjudged(finding) for finding in findings]
+            health = overall(findings)
         checks.append(
             Check(table=table, set_up=set_up, health=health, findings=tuple(findings), rows=rows)
         )

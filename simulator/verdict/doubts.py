@@ -7,9 +7,18 @@ from collections.abc import Sequence
 
 from simulator.importers import MeasuredTable
 
-__all__ = ["gpu_doubt", "host_contradiction", "hosts_known", "model_of"]
+__all__ = [
+    "gpu_doubt",
+    "host_contradiction",
+    "hosts_known",
+    "library_doubt",
+    "model_of",
+    "shared_gpu",
+]
 
 _BRANDS = re.compile(r"\b(nvidia|geforce|tesla|quadro|amd|instinct|rtx|gtx|pro)\b")
+
+_INSTINCT = re.compile(r"\bMI\d{2,3}\w?\b")
 
 
 def model_of(name: str) -> str:
@@ -48,6 +57,33 @@ def gpu_doubt(table: MeasuredTable, models: Sequence[str]) -> str:
         f"THE LOG NAMES ANOTHER GPU: {other[0]!r}, where the set-up (node) has "
         f"{' and '.join(known.values())}; the verdict is on the set-up that was given"
     )
+
+
+def library_doubt(table: MeasuredTable, profile: str) -> str:
+    """Return in words that the log is of another vendor's library than the costs; or nothing."""
+    theirs = {"nccl": "rccl", "rccl": "nccl"}.get(profile)
+    told = table.library or ("rccl" if any(_INSTINCT.search(name) for name in table.gpus) else "")
+    if theirs is None or told != theirs:
+        return ""
+    return (
+        f"THE LOG IS OF {theirs.upper()}, the prediction of {profile.upper()}: --costs {theirs}, "
+        "or the node that was measured"
+    )
+
+
+def shared_gpu(table: MeasuredTable) -> str:
+    """Return in words that ranks share a GPU: one host, one bus id; empty where none do."""
+    seen: dict[tuple[str, int, str], int] = {}
+    alone = {device.host for device in table.devices}
+    for device in table.devices:
+        place = (device.host, device.device, device.bus_id)
+        first = seen.setdefault(place, device.rank)
+        if first != device.rank and table.n_nodes == len(alone) and device.bus_id:
+            return (
+                f"ranks {first} and {device.rank} share one GPU, {device.bus_id} of one host: NCCL "
+                "refuses that unless it is told to allow it, and collsim gives each rank its own"
+            )
+    return ""
 
 
 def hosts_known(table: MeasuredTable) -> bool:

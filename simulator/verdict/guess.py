@@ -14,6 +14,8 @@ from pathlib import PurePath
 
 from simulator.importers import MeasuredTable
 from simulator.scenario.plugins import library_of
+from simulator.verdict.doubts import shared_gpu
+from simulator.verdict.ports import ports_of
 from simulator.verdict.processors import host_set_up
 from simulator.verdict.setup import SetUp, refuse_guess
 from simulator.verdict.variables import fault_variables, modelled_version
@@ -97,6 +99,8 @@ def guess(table: MeasuredTable) -> SetUp:
     if table.n_ranks is None:
         raise refuse_guess(table, "the log does not tell the number of ranks")
     chip, whole = found
+    if shared := shared_gpu(table):
+        raise refuse_guess(table, shared)
     nodes = table.n_nodes
     if nodes is None:
         nodes = -(-table.n_ranks // (whole or table.n_ranks))
@@ -108,7 +112,8 @@ def guess(table: MeasuredTable) -> SetUp:
         raise refuse_guess(table, f"{table.n_ranks} ranks do not divide over {nodes} nodes")
     per_node = table.n_ranks // nodes
     node = _node(table, chip, whole, per_node, nodes, reasons)
-    words = {"node": node, "nodes": str(nodes)}
+    node, ports, unknown = ports_of(table, node, nodes, reasons)
+    words = {"node": node, "nodes": str(nodes), **ports}
     if whole and per_node != whole:
         words["gpus_per_node"] = str(per_node)
     if chip.startswith("mi"):
@@ -116,7 +121,7 @@ def guess(table: MeasuredTable) -> SetUp:
     if chip in ("gb200", "gb300") and nodes > 1:
         words["fabric.kind"] = "nvl_domain"
         reasons.append("NVL72 racks of 18 trays, filled in order of the ranks")
-    return with_observed(SetUp(words=words, reasons=tuple(reasons)), table)
+    return with_observed(SetUp(words=words, reasons=tuple(reasons), unknown=unknown), table)
 
 
 def _chip(table: MeasuredTable, reasons: list[str]) -> tuple[str, int]:
@@ -153,15 +158,15 @@ def _node(
     if nodes > 1 and chip == "h100" and "fastrak" in via:
         reasons.append("gcp-a3-mega: the transport is FasTrak")
         return "gcp-a3-mega"
+    if nodes > 1 and chip == "h100" and "tcpx" in wires:
+        reasons.append("gcp-a3-high: the transport is TCPX")
+        return "gcp-a3-high"
     if whole == 0:
         return hardware.canonical(f"pcie-{_CARDS.get(chip, chip)}-{per_node}")
     if chip == "gh200" and per_node == 1 and nodes == 1:
         return "gh200"
     name = chip if chip in hardware.names() else f"{whole}x{chip}"
-    preset = hardware.canonical(name)
-    if nodes > 1:
-        reasons.append(f"network ports of {preset}: the log does not tell them")
-    return preset
+    return hardware.canonical(name)
 
 
 _CARDS = {

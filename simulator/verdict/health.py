@@ -45,6 +45,7 @@ __all__ = [
     "row_word",
     "rule_of",
     "together",
+    "unjudged",
 ]
 
 
@@ -149,6 +150,14 @@ def limits_of(document: Mapping[str, Any]) -> dict[str, Limits]:
         **found,
         "falls": Limits(suspicious=float(falls["suspicious"]), sick=float(falls["sick"])),
     }
+
+
+def unjudged(finding: Finding) -> Finding:
+    """Return a finding that rests on a prediction as not judged, where that was of a guess."""
+    if finding.rule is None:
+        return finding
+    words = f"{100 * finding.reached:.0f} % of the bandwidth predicted for ports that are assumed"
+    return replace(finding, health=Health.NOT_JUDGED, words=words)
 
 
 def overall(findings: Sequence[Finding]) -> Health:
@@ -345,7 +354,8 @@ def _finding(name: str, rows: Sequence[PredictedRow], rule: Limits) -> Finding:
             health = Health.SUSPICIOUS
             words += ": faster than this set-up allows, so it is probably not the machine's"
         else:
-            words += ": faster than predicted"
+            health = Health.NOT_JUDGED
+            words += ": faster than predicted; is the set-up right?"
     elif health is Health.NOT_JUDGED:
         words += f": {_published(rule)} say too little"
         if rule.machines >= LEAST_MACHINES:

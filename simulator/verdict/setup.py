@@ -14,7 +14,13 @@ from simulator.scenario.nodes import node_template
 from simulator.scenario.plugins import is_profile_file
 from simulator.scenario.resolve import from_words, load
 from simulator.scenario.resolved import Resolved
-from simulator.verdict.doubts import gpu_doubt, host_contradiction, hosts_known
+from simulator.verdict.doubts import (
+    gpu_doubt,
+    host_contradiction,
+    hosts_known,
+    library_doubt,
+    shared_gpu,
+)
 
 __all__ = ["GUESS_HINT", "SetUp", "call_words", "fitted", "gpu_total", "refuse_guess"]
 
@@ -77,6 +83,8 @@ class SetUp:
     """Faults that measured links rule out."""
     observed: Mapping[str, str] = field(default_factory=dict)
     """Words for settings that the log shows; `compare` lays them over, `check` does not."""
+    unknown: str = ""
+    """What neither the log nor the user told and the verdict needs; empty: nothing."""
     doubts: tuple[str, ...] = ()
     """What in the log speaks against the set-up without refuting it, a sentence each."""
 
@@ -209,8 +217,12 @@ def fitted(set_up: SetUp, table: MeasuredTable) -> SetUp:
 def _doubted(set_up: SetUp, table: MeasuredTable, resolved: Resolved) -> SetUp:
     """Return the set-up with a doubt where the log names another model of GPU."""
     models = [node_template(group.node).gpu.name for group in resolved.node_groups]
-    text = gpu_doubt(table, models)
-    return replace(set_up, doubts=(*set_up.doubts, text)) if text else set_up
+    texts = (
+        gpu_doubt(table, models),
+        library_doubt(table, resolved.costs.profile),
+        shared_gpu(table),
+    )
+    return replace(set_up, doubts=(*set_up.doubts, *filter(None, texts)))
 
 
 def _on_hosts(set_up: SetUp, table: MeasuredTable, nodes: int) -> SetUp:
