@@ -12,7 +12,7 @@ from simulator.collectives.schedule import ChunkMap, Schedule, Stage
 from simulator.collectives.split import part_major
 from simulator.collectives.stages import finish, single_step
 
-__all__ = ["shifted"]
+__all__ = ["pairwise_sample", "shifted"]
 
 IntArray = NDArray[np.int64]
 _NCCL = "NCCL 2.21 src/enqueue.cc and src/init.cc, send/recv groups and their schedule"
@@ -20,9 +20,6 @@ _PAIRWISE = (
     "R. Thakur, R. Rabenseifner and W. Gropp, Int. J. High Perform. Comput. Appl. 19 (2005), "
     "section 4.2 (pairwise exchange)"
 )
-_EDGES = 1 << 16
-"""Edges of one stage up to which all sends are issued at once; beyond, as many shifts as fit.
-An engineering limit, so that no array of n² edges is held."""
 
 
 def shifted(layout: Layout) -> list[IntArray]:
@@ -48,20 +45,25 @@ def shifted(layout: Layout) -> list[IntArray]:
 
 
 def _exchange(
-    call: Call, layout: Layout, name: str, chunks: ChunkMap, *, at_once: int, reduce: bool
+    call: Call,
+    layout: Layout,
+    name: str,
+    chunks: ChunkMap,
+    *,
+    at_once: bool,
+    reduce: bool,
+    shifts: list[IntArray] | None = None,
 ) -> Schedule:
-    """Return stages of one step with *at_once* shifts each."""
+    """Return all shifts as one stage of one step, or a stage for each."""
     n = call.world_size
     rank = np.arange(n, dtype=np.int64)
-    sources = np.tile(rank, at_once)
-    shifts = shifted(layout)
+    shifts = shifted(layout) if shifts is None else shifts
+    windows = [shifts] if at_once else [[shift] for shift in shifts]
     stages: list[Stage] = []
-    for first in range(0, n - 1, at_once):
-        window = shifts[first : first + at_once]
-        src = sources[: len(window) * n]
+    for number, window in enumerate(windows if shifts else ()):
+        src = rank if len(window) == 1 else np.tile(rank, len(window))
         dst = window[0] if len(window) == 1 else np.concatenate(window)
-        last = first + len(window)
-        label = f"shift {last}" if len(window) == 1 else f"shifts {first + 1} to {last}"
+        label = f"shifts 1 to {len(window)}" if len(window) > 1 else f"shift {number + 1}"
 
         def start(src: IntArray = src, dst: IntArray = dst) -> IntArray:
             if call.collective == "all_gather":
@@ -75,8 +77,7 @@ def _exchange(
 
 
 def _all_at_once(call: Call, layout: Layout, *, reduce: bool) -> Schedule:
-    at_once = max(1, min(call.world_size - 1, _EDGES // call.world_size))
-    return _exchange(call, layout, "direct", part_major(call), at_once=at_once, reduce=reduce)
+    return _exchange(call, layout, "direct", part_major(call), at_once=True, reduce=reduce)
 
 
 @algorithm(
@@ -87,7 +88,7 @@ def _all_at_once(call: Call, layout: Layout, *, reduce: bool) -> Schedule:
     formula="α + (n−1)/n·S/B",
 )
 def direct_all_to_all(call: Call, layout: Layout) -> Schedule:
-    """Return one step of n(n − 1) messages, or stages of 65,536 messages in large worlds."""
+    """Return one step of n(n − 1) messages."""
     return _all_at_once(call, layout, reduce=False)
 
 
@@ -111,7 +112,7 @@ def direct_all_to_allv(call: Call, layout: Layout) -> Schedule:
     formula="α + (n−1)/n·S/B",
 )
 def direct_all_gather(call: Call, layout: Layout) -> Schedule:
-    """Return one step of n(n − 1) messages, or stages of 65,536 messages in large worlds."""
+    """Return one step of n(n − 1) messages."""
     return _all_at_once(call, layout, reduce=False)
 
 
@@ -123,7 +124,7 @@ def direct_all_gather(call: Call, layout: Layout) -> Schedule:
     formula="α + (n−1)/n·S/B",
 )
 def direct_reduce_scatter(call: Call, layout: Layout) -> Schedule:
-    """Return one step of n(n − 1) messages, or stages of 65,536 messages in large worlds."""
+    """Return one step of n(n − 1) messages."""
     return _all_at_once(call, layout, reduce=True)
 
 
@@ -136,7 +137,7 @@ def direct_reduce_scatter(call: Call, layout: Layout) -> Schedule:
 )
 def pairwise_all_to_all(call: Call, layout: Layout) -> Schedule:
     """Return n − 1 steps, each a permutation of the ranks."""
-    return _exchange(call, layout, "pairwise", part_major(call), at_once=1, reduce=False)
+    return _exchange(call, layout, "pairwise", part_major(call), at_once=False, reduce=False)
 
 
 @algorithm(
@@ -148,7 +149,22 @@ def pairwise_all_to_all(call: Call, layout: Layout) -> Schedule:
 )
 def pairwise_all_to_allv(call: Call, layout: Layout) -> Schedule:
     """Return `pairwise_all_to_all` with uneven parts; empty parts still send a message."""
-    return _exchange(call, layout, "pairwise", part_major(call), at_once=1, reduce=False)
+    return _exchange(call, layout, "pairwise", part_major(call), at_once=False, reduce=False)
+
+
+def pairwise_sample(call: Call, layout: Layout, runs: int, length: int) -> Schedule:
+    """Return *runs* of *length* consecutive steps of a pairwise exchange; all if no more exist.
+
+    The runs are spread evenly.  Neighbouring steps lead the same way, so that who is late in one
+    is late in the next: single steps would not tell.
+    """
+    shifts = shifted(layout)
+    if len(shifts) > runs * length:
+        first = ((np.arange(runs) + 0.5) * len(shifts) / runs - length / 2).astype(np.int64)
+        some = np.unique(first[:, None] + np.arange(length))
+        shifts = [shifts[index] for index in some.tolist()]
+    chunks = part_major(call)
+    return _exchange(call, layout, "pairwise", chunks, at_once=False, reduce=False, shifts=shifts)
 
 
 @algorithm(

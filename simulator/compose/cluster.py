@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from simulator.base.errors import Problem, ScheduleError, TopologyError, unknown_name
 from simulator.collectives.call import Call, Layout
+from simulator.collectives.direct import pairwise_sample
 from simulator.collectives.registry import get_algorithm
 from simulator.collectives.schedule import Schedule
 from simulator.compose.believe import environment_of, library_name, tuning_input
@@ -19,6 +20,7 @@ from simulator.compose.fold import distinct_channels
 from simulator.compose.host import Hosts
 from simulator.compose.layout import domain_layout, heads, interconnect, layout_for
 from simulator.compose.lower import EXCHANGES, OVER_NETWORK_SWITCHES, SWITCHED, Lowering
+from simulator.compose.turns import RUN_STEPS, in_turns, runs_of
 from simulator.costs.nccl import (
     NcclEnvironment,
     TuningInput,
@@ -346,11 +348,16 @@ class Cluster:
                 signature=signature,
                 router=router,
             )
-            if self.hosts is None:
+            if self.hosts is not None:
+                crowding = self.hosts.crowding(self.fabric, ranks)
+                summed = self.hosts.charged_exchange(call, summed, crowding=crowding)
+            if choice.algorithm != "pairwise":
                 return summed
-            return self.hosts.charged_exchange(
-                call, summed, crowding=self.hosts.crowding(self.fabric, ranks)
-            )
+            layout = self._layout_of(ranks, choice)
+            sample = pairwise_sample(call, layout, runs_of(len(ranks)), RUN_STEPS)
+            copies = float(choice.n_channels)
+            some = self._one_by_one(call, ranks, choice, sample, copies, title, signature, router)
+            return in_turns(summed, some, self.network.capacity_Bps)
         refuse_pairs(call, choice.algorithm)
         layout, copies = self._layout_of(ranks, choice), 1.0
         if choice.algorithm in EXCHANGES:
@@ -358,6 +365,20 @@ class Cluster:
         elif self.profile.per_channel:
             layout, copies = distinct_channels(layout, choice.algorithm)
         schedule = self._scheduled(call, ranks, choice, layout)
+        return self._one_by_one(call, ranks, choice, schedule, copies, title, signature, router)
+
+    def _one_by_one(
+        self,
+        call: Call,
+        ranks: IntArray,
+        choice: Choice,
+        schedule: Schedule,
+        copies: float,
+        title: str,
+        signature: tuple[object, ...],
+        router: Router | None,
+    ) -> Collective:
+        """Return a call with a connection for each pair (and channel) of its schedule."""
         lowered = self.lowering.collective(
             schedule,
             ranks,

@@ -11,7 +11,7 @@ from simulator.engine.maxmin import max_min_rates
 from simulator.engine.ring_time import Ring
 from simulator.engine.ring_wave import cycles_of, followers
 from simulator.engine.routes import alone_rates, entries_of, link_demand
-from simulator.engine.step_model import StepModel
+from simulator.engine.step_model import MOST_SOLVES, StepModel
 from simulator.engine.traffic import Collective, Connections, StageTraffic
 
 __all__ = ["Phase", "phases_of"]
@@ -109,8 +109,12 @@ class Phase:
         return np.asarray((counts > 0) & (self.payload_bytes > 0))
 
 
-def phases_of(collective: Collective, capacity_Bps: FloatArray) -> list[Phase]:
+def phases_of(
+    collective: Collective, capacity_Bps: FloatArray, *, most_solves: int = MOST_SOLVES
+) -> list[Phase]:
     """Return the phases of a collective on links of these capacities.
+
+    Of a phase's different sets of messages, *most_solves* get max-min rates.
 
     Consecutive stages that are the same ring (reduce-scatter, then all-gather) are one phase:
     the second flows on where the first is through.  So are consecutive stages of one step each:
@@ -122,7 +126,7 @@ def phases_of(collective: Collective, capacity_Bps: FloatArray) -> list[Phase]:
             runs[-1].append(index)
         else:
             runs.append([index])
-    return [_phase(collective, tuple(run), capacity_Bps) for run in runs]
+    return [_phase(collective, tuple(run), capacity_Bps, most_solves) for run in runs]
 
 
 def _continues(collective: Collective, before: StageTraffic, stage: StageTraffic) -> bool:
@@ -142,7 +146,9 @@ def _continues(collective: Collective, before: StageTraffic, stage: StageTraffic
     )
 
 
-def _phase(collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatArray) -> Phase:
+def _phase(
+    collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatArray, most_solves: int
+) -> Phase:
     connections, n_ranks = collective.connections, len(collective.group)
     members = [collective.stages[index] for index in stages]
     payload = np.zeros(len(connections.src))
@@ -182,7 +188,7 @@ def _phase(collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatA
             )
             rate_Bps = _ring_rates(model, connections, rate_Bps, payload, capacity_Bps)
         else:
-            model = StepModel(collective, stages, capacity_Bps)
+            model = StepModel(collective, stages, capacity_Bps, most_solves)
         rate_Bps = np.where(active, rate_Bps, np.inf)
     phase = Phase(
         stages=stages,

@@ -23,12 +23,12 @@ from simulator.engine.pipelines import Part, by_first_step, channels_of
 from simulator.engine.traffic import Collective, Messages
 from simulator.engine.wave import StagePlan, StageTimer, WaveState
 
-__all__ = ["StepModel"]
+__all__ = ["MOST_SOLVES", "StepModel"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_MOST_SOLVES = 64
+MOST_SOLVES = 64
 """Different sets of messages that get max-min rates; further ones get each link's load over its
 capacity, which is the same where flows are alike."""
 _LARGE_EDGES = 50_000
@@ -50,10 +50,16 @@ class StepModel:
         Indices of the stages.
     capacity_Bps
         Of the links.
+    most_solves
+        How many different sets of messages get max-min rates.
     """
 
     def __init__(
-        self, collective: Collective, stages: tuple[int, ...], capacity_Bps: FloatArray
+        self,
+        collective: Collective,
+        stages: tuple[int, ...],
+        capacity_Bps: FloatArray,
+        most_solves: int = MOST_SOLVES,
     ) -> None:
         self._plans = [
             StagePlan(by_first_step(collective.stages[index]), collective) for index in stages
@@ -64,7 +70,7 @@ class StepModel:
         self._connections = collective.connections
         self._capacity_Bps = capacity_Bps
         self._n_lanes = max(plan.n_lanes for plan in self._plans)
-        self._n_solves = 0
+        self._n_solves, self._most_solves = 0, most_solves
         self.stage_end_s: FloatArray = np.zeros(len(stages))
         """Ends of the stages, as timed last."""
         self._lane_end_s: FloatArray = np.zeros(self._n_lanes)
@@ -102,7 +108,7 @@ class StepModel:
         """Give the messages of a step the rates that they have on the wire."""
         crowd = self.crowd(timer.plan, messages, rate_Bps)
         if crowd is not None:
-            exact = self._n_solves < _MOST_SOLVES
+            exact = self._n_solves < self._most_solves
             self._n_solves += duty is None and exact
             timer.rate_Bps[crowd.edges] = crowd.in_turns(duty, exact=exact)
 

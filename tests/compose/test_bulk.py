@@ -48,6 +48,68 @@ def test_summed_equals_pair_by_pair(
     np.testing.assert_allclose(link_busy_s(cluster, made), loads_s, rtol=1e-9, atol=1e-15)
 
 
+@pytest.mark.parametrize(
+    ("node", "nodes", "fabric", "costs"),
+    [
+        ("dgx-h100", 20, "fat_tree", "ideal"),
+        ("dgx-h100", 20, "leaf_spine", "nccl"),
+        ("gh200", 160, "rail_optimized", "mpi"),
+        ("dgx-h100", 20, "two_sites", "ideal"),
+        ("gh200", 160, "single_switch", "gloo"),
+    ],
+)
+@pytest.mark.parametrize("size", [2**16, 2**28])
+def test_summed_pairwise_steps_still_follow_each_other(
+    node: str, nodes: int, fabric: str, costs: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = build_cluster(
+        from_words(
+            {
+                "node": node,
+                "nodes": str(nodes),
+                "fabric.kind": fabric,
+                "costs.profile": costs,
+                "collective.op": "all_to_all",
+                "collective.sizes": "1M",
+            }
+        ).variants[0]
+    )
+    group = np.arange(cluster.n_gpus)
+    call = Call(collective="all_to_all", world_size=len(group), size_bytes=size, element_bytes=4)
+    protocol = next(iter(cluster.profile.protocols))
+    choice = Choice(algorithm="pairwise", protocol=protocol, n_channels=1)
+    pair_s = lone_time_s(cluster, call, group, choice)
+    monkeypatch.setattr(simulator.compose.bulk, "BULK_RANKS", 2)
+    assert lone_time_s(cluster, call, group, choice) == pytest.approx(pair_s, rel=0.05)
+
+
+def test_pairwise_of_a_thousand_ranks_pays_every_step() -> None:
+    import simulator as collsim
+
+    n, size, nic_Bps = 1024, 2**16, 50e9
+    call = {"op": "all_to_all", "size": "64 KiB", "algorithm": "pairwise"}
+    where = {"node": "gh200", "costs": "ideal", "fabric": "single_switch"}
+    row = collsim.run(nodes=n, collective=call, **where).rows[0]
+    alpha = collsim.run(nodes=2, collective={**call, "size": "8 B"}, **where).rows[0]
+    hop_s = alpha.time_s - 4 / nic_Bps
+    assert row.time_s == pytest.approx((n - 1) * (hop_s + size / n / nic_Bps), rel=1e-3)
+
+
+@pytest.mark.parametrize("border", [256, 1023])
+@pytest.mark.parametrize("op", ["all_to_all", "all_gather"])
+def test_direct_exchanges_do_not_jump(border: int, op: str) -> None:
+    import simulator as collsim
+
+    if op == "all_gather" and border > 256:
+        pytest.skip("only all_to_all is summed")
+    call = {"op": op, "size": "1 MiB", "algorithm": "direct"}
+    small, large = (
+        collsim.run(node="gh200", nodes=n, costs="ideal", collective=call, engine="folded")
+        for n in (border, border + 1)
+    )
+    assert large.rows[0].time_s == pytest.approx(small.rows[0].time_s, rel=0.02)
+
+
 def test_message_by_message_is_never_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulator.compose.bulk, "BULK_RANKS", 2)
     import simulator as collsim
