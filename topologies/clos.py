@@ -189,6 +189,7 @@ def join_leaves(
     if count == 1:
         return leaves
     uplink = rate_Bps * tier.scale
+    builder.reserve(count * tier.up)
     if levels == 2 or (levels is None and count <= radix):
         if count > radix:
             raise TopologyError(

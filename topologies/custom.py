@@ -9,6 +9,13 @@ from typing import Any
 import numpy as np
 
 from simulator.base.errors import CollsimError, Problem, TopologyError, nearest
+from simulator.base.limits import (
+    MOST_CABLES,
+    MOST_GPUS,
+    MOST_NODE_VERTICES,
+    MOST_VERTICES,
+    too_many,
+)
 from simulator.base.units import parse_rate, parse_time
 from simulator.fabric.fabric import Fabric
 from simulator.fabric.model import (
@@ -42,6 +49,10 @@ class _Problems:
 
     def __init__(self) -> None:
         self.found: list[Problem] = []
+        self.vertices = 0
+        """All counts so far: what is numbered one by one."""
+        self.links = 0
+        """Pairs that links with globs stand for, so far."""
 
     def add(self, key: str, message: str, allowed: str = "", suggestion: str | None = None) -> None:
         self.found.append(Problem(key=key, message=message, allowed=allowed, suggestion=suggestion))
@@ -67,14 +78,21 @@ class _Problems:
             return choices[0]
         return value
 
-    def count(self, item: Item, key: str, default: int | None) -> int | None:
-        """Return an optional count of at least one."""
+    def count(
+        self, item: Item, key: str, default: int | None, most: int = MOST_VERTICES
+    ) -> int | None:
+        """Return an optional count of at least one; of all counts there are at most `most`."""
         value = item.get("count")
         if value is None or value == "auto":
             return default
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             self.add(f"{key}.count", f"{value!r} is not a count", "a whole number of at least 1")
             return default
+        self.vertices += value
+        if value > most or self.vertices > MOST_VERTICES:
+            found, limit = (value, most) if value > most else (self.vertices, MOST_VERTICES)
+            self.found.append(too_many(f"{key}.count", found, "vertices or nodes", limit))
+            self.stop()
         return value
 
     def rate(self, item: Item, key: str) -> float:
@@ -150,10 +168,21 @@ def build_custom(data: Item) -> Fabric:
         names += [f"{name}{number}" for number in range(start, start + count)]
         if found is not None:
             nodes.append((found, count))
+            _check_gpus(nodes, key, problems)
     switches = _vertices(_items(data, "vertices", problems), "vertices", _SWITCHES, problems)
     problems.stop()
     wiring = _wiring(nodes, names, switches, cables, rates, problems)
     return Fabric(nodes, wiring, node_names=names)
+
+
+def _check_gpus(nodes: Sequence[tuple[NodeTemplate, int]], key: str, problems: _Problems) -> None:
+    """Refuse more GPUs than are simulated, and more vertices than there are names for."""
+    gpus = sum(count * sum(v.kind == "gpu" for v in t.vertices) for t, count in nodes)
+    vertices = sum(count * len(t.vertices) for t, count in nodes)
+    for found, what, most in ((gpus, "GPUs", MOST_GPUS), (vertices, "vertices", MOST_CABLES)):
+        if found > most:
+            problems.found.append(too_many(f"{key}.count", found, what, most))
+            problems.stop()
 
 
 def _items(data: Item, key: str, problems: _Problems) -> list[Item]:
@@ -196,7 +225,8 @@ def _vertices(
         where = f"{key}[{index}]"
         name = problems.text(item, "name", where)
         kind = problems.text(item, "kind", where, kinds)
-        count = problems.count(item, where, None)
+        most = MOST_NODE_VERTICES if key.startswith("templates") else MOST_VERTICES
+        count = problems.count(item, where, None, most)
         numa = item.get("numa")
         numa = numa if isinstance(numa, int) else None
         found += [
@@ -291,6 +321,10 @@ def _joined(
             )
             return []
         return [pair for pair in zip(*sides, strict=True) if pair[0] != pair[1]]
+    problems.links += len(sides[0]) * len(sides[1])
+    if problems.links > MOST_CABLES:
+        problems.found.append(too_many(key, problems.links, "links", MOST_CABLES))
+        problems.stop()
     pairs = [(a, b) for a in sides[0] for b in sides[1] if a != b]
     # A glob on both sides (gpu* with gpu*) names every pair twice.
     return list({frozenset(pair): pair for pair in pairs}.values())

@@ -72,7 +72,9 @@ def wire(ports: Ports, options: DragonflyOptions) -> Wiring:
     routers = builder.switches("leaf", used, [f"group{i // a}.router{i % a}" for i in range(used)])
     builder.attach(routers[np.arange(ports.n_nics) // p], options.link)
     rate_Bps = trunk_rate(ports, options)
-    low, high = np.triu_indices(min(a, used), 1)
+    inside = min(a, used)
+    builder.reserve(groups * inside * (inside - 1) // 2 + (groups > 1) * a * h * groups)
+    low, high = np.triu_indices(inside, 1)
     for group in range(groups):
         builder.connect(routers[group * a + low], routers[group * a + high], rate_Bps)
     if groups > 1:

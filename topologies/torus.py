@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from simulator.fabric.wiring import Ports, Wiring
 from topologies.registry import NetworkOptions, start, topology, trunk_rate
 
 __all__ = ["TorusOptions"]
+
+MOST_DIMENSIONS = 6
+"""Those of the Tofu interconnect (Ajima et al., CLUSTER 2018)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +30,11 @@ class TorusOptions(NetworkOptions):
         doc="Nodes in each dimension, `4x4` or `4x4x2`. Default: the most even shape.",
     )
     dimensions: int = option(
-        "count", 3, minimum=1, doc="Number of dimensions when `shape` is not given."
+        "count",
+        3,
+        minimum=1,
+        maximum=MOST_DIMENSIONS,
+        doc="Number of dimensions when `shape` is not given.",
     )
 
 
@@ -87,10 +94,17 @@ def _shape(nodes: int, options: TorusOptions) -> tuple[int, ...]:
 
 def _most_even(nodes: int, dimensions: int) -> tuple[int, ...]:
     """Return the factorisation with the shortest longest side."""
-    divisors = [d for d in range(1, nodes + 1) if nodes % d == 0]
-    shapes = (
-        (*sides, nodes // math.prod(sides))
-        for sides in combinations_with_replacement(divisors, dimensions - 1)
-        if nodes % math.prod(sides) == 0
-    )
+    shapes = _shapes(nodes, dimensions, 1)
     return tuple(sorted(min(shapes, key=lambda s: (max(s), -min(s))), reverse=True))
+
+
+def _shapes(nodes: int, dimensions: int, least: int) -> Iterator[tuple[int, ...]]:
+    """Generate the factorisations into sides that do not fall, the first at least `least`."""
+    if dimensions == 1:
+        if nodes >= least:
+            yield (nodes,)
+        return
+    for side in range(least, int(nodes ** (1 / dimensions) + 1e-9) + 1):
+        if nodes % side == 0:
+            for others in _shapes(nodes // side, dimensions - 1, side):
+                yield (side, *others)

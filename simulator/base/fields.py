@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from simulator.base.errors import Problem, UnitError, nearest
+from simulator.base.limits import KIND_LIMITS, MOST_RANKS, MOST_TIME_S, shortened
 from simulator.base.units import (
     exact_rate,
     exact_size,
@@ -58,12 +59,7 @@ KIND_WORDS: dict[Kind, str] = {
 
 _SUFFIX = {"rate": "_Bps", "time": "_s", "size": "_bytes"}
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
-MOST_TIME_S = 10 * 86400.0
-"""Ten days: no run that is simulated lasts longer, and sums with it would lose nanoseconds."""
-LEAST_RATE_Bps, MOST_RATE_Bps = 1.0, 1e18
-"""A byte a second, an exabyte a second: what a link may be, and what sums and quotients bear."""
-_MOST_RANKS = 1 << 20
-_RANGE = re.compile(r"^\s*(\d+)\s*(?:-\s*(\d+)\s*(?::\s*(\d+)\s*)?)?$")
+_RANGE = re.compile(r"^\s*(\d{1,18})\s*(?:-\s*(\d{1,18})\s*(?::\s*(\d{1,18})\s*)?)?$")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +92,24 @@ class OptionField:
             Not of the declared kind, an unknown name, or outside the limits.
         """
         value = self._convert(text)
-        low, high = self.minimum, self.maximum
-        if high is None and self.kind == "time":
-            high = MOST_TIME_S
-        if self.kind == "rate":
-            low = LEAST_RATE_Bps if low is None else low
-            high = MOST_RATE_Bps if high is None else high
+        low, high = self.limits
         if low is not None and value < low:
-            raise UnitError(Problem(message=f"{text} is too small", allowed=self._range(low, high)))
+            raise UnitError(self._outside(text, "small"))
         if high is not None and value > high:
-            raise UnitError(Problem(message=f"{text} is too large", allowed=self._range(low, high)))
+            raise UnitError(self._outside(text, "large"))
         return value
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        """Least and most in internal units: the option's own, else those of its kind."""
+        low, high = KIND_LIMITS.get(self.kind, (None, None))
+        return (
+            low if self.minimum is None else self.minimum,
+            high if self.maximum is None else self.maximum,
+        )
+
+    def _outside(self, text: str, how: str) -> Problem:
+        return Problem(message=f"{shortened(text)} is too {how}", allowed=self._range(*self.limits))
 
     def _range(self, low: float | None, high: float | None) -> str:
         if low is not None and high is not None:
@@ -226,14 +229,15 @@ def parse_count(text: str) -> int:
     >>> parse_count("7e9"), parse_count("16")
     (7000000000, 16)
     """
-    problem = Problem(message=f"{text!r} is not a whole number", allowed="such as 8 or 7e9")
+    shown = shortened(text)
+    problem = Problem(message=f"{shown!r} is not a whole number", allowed="such as 8 or 7e9")
     if not re.fullmatch(r"\s*[+-]?\d[\d_]*(\.\d*)?([eE]\+?\d{1,2})?\s*", text):
         raise UnitError(problem)
     value = Decimal(text.strip().replace("_", ""))
     if value != value.to_integral_value():
         raise UnitError(problem)
     if value < 0:
-        raise UnitError(Problem(message=f"{text} is negative", allowed="a whole number ≥ 0"))
+        raise UnitError(Problem(message=f"{shown} is negative", allowed="a whole number ≥ 0"))
     return int(value)
 
 
@@ -274,16 +278,19 @@ def parse_ranks(text: str) -> tuple[int, ...]:
         match = _RANGE.match(part)
         if match is None:
             raise UnitError(
-                Problem(message=f"{part.strip()!r} is no rank", allowed="such as 0-7,16 or 0-6:2")
+                Problem(
+                    message=f"{shortened(part.strip())!r} is no rank",
+                    allowed="such as 0-7,16 or 0-6:2",
+                )
             )
         first = int(match[1])
         last = first if match[2] is None else int(match[2])
         stride = 1 if match[3] is None else int(match[3])
         if last < first or stride < 1:
             raise UnitError(Problem(message=f"{part.strip()!r} is empty", allowed="first ≤ last"))
-        if (last - first) // stride + len(ranks) >= _MOST_RANKS:
+        if (last - first) // stride + len(ranks) >= MOST_RANKS:
             raise UnitError(
-                Problem(message=f"{part.strip()!r} has too many ranks", allowed=f"≤ {_MOST_RANKS}")
+                Problem(message=f"{part.strip()!r} has too many ranks", allowed=f"≤ {MOST_RANKS}")
             )
         ranks += range(first, last + 1, stride)
     if len(set(ranks)) != len(ranks):

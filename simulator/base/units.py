@@ -13,6 +13,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from simulator.base.errors import Problem, UnitError, nearest
+from simulator.base.limits import shortened
 
 __all__ = [
     "exact_rate",
@@ -85,7 +86,7 @@ def _unknown_unit(shown: str, unit: str, units: dict[str, float], allowed: str) 
 def _parse(
     text: object, units: dict[str, float], what: str, example: str, *, bare: bool, zero: bool
 ) -> Decimal:
-    shown = repr(text) if isinstance(text, str) else str(text)
+    shown = repr(shortened(text)) if isinstance(text, str) else str(text)
     match = _NUMBER.match(text if isinstance(text, str) else str(text))
     if match is None:
         raise UnitError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.base.errors import Problem, ScenarioError, TopologyError
+from simulator.base.limits import MOST_GPUS
 from simulator.compose.calibrated import settings_of
 from simulator.compose.cluster import Cluster
 from simulator.compose.environment import (
@@ -26,11 +27,9 @@ from simulator.fabric.routing import Router
 from simulator.scenario.nodes import node_template
 from simulator.scenario.resolved import Resolved
 
-__all__ = ["MOST_GPUS", "build_cluster", "build_fabric", "node_list"]
+__all__ = ["build_cluster", "build_fabric", "node_list"]
 
 GPU_LIBRARIES = ("nccl", "rccl")
-MOST_GPUS = 262_144
-"""Larger clusters would not fit into a few GiB of memory."""
 
 
 def node_list(resolved: Resolved) -> list[tuple[NodeTemplate, int]]:

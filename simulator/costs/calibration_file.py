@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from simulator.base.errors import CalibrationError, CollsimError, Problem, nearest
-from simulator.base.fields import MOST_TIME_S
+from simulator.base.limits import MOST_TIME_S
 from simulator.base.units import exact_time, parse_time
 from simulator.costs.calibration import Calibration, Curve, Measured, table_key, way_key
 from simulator.costs.calibration_names import ALGORITHMS, COLLECTIVES

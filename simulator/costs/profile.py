@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 from simulator.base.errors import CalibrationError, Problem, ScenarioError, nearest, unknown_name
-from simulator.base.fields import MOST_TIME_S
+from simulator.base.limits import LEAST_SHARE, MOST_TIME_S
 from simulator.base.units import exact_time, parse_fraction, parse_time
 from simulator.costs.calibration import Calibration
 from simulator.costs.calibration_file import is_profile_file, merged, read_calibration
@@ -300,10 +300,12 @@ def _time_s(key: str, text: object) -> float:
 
 def _share(key: str, value: object) -> float:
     share = parse_fraction(value)
-    if not 0 < share <= 1:
+    if not LEAST_SHARE <= share <= 1:
         raise CalibrationError(
             Problem(
-                key=f"costs.{key}", message=f"{value!r} is out of range", allowed="0 < share ≤ 1"
+                key=f"costs.{key}",
+                message=f"{value!r} is out of range",
+                allowed=f"{LEAST_SHARE:g} ≤ share ≤ 1",
             )
         )
     return share

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.base.fields import option
+from simulator.base.limits import MOST_SEED
 
 __all__ = ["RoutingOptions"]
 
@@ -30,7 +31,7 @@ class RoutingOptions:
         "splits each flow over all of them, `static` deals destinations over them. Default: "
         "`ecmp` on RoCE and Ethernet, `static` elsewhere.",
     )
-    seed: int = option("count", 0, doc="Seed of the ECMP hash.")
+    seed: int = option("count", 0, doc="Seed of the ECMP hash.", maximum=MOST_SEED)
     pxn: bool = option(
         "flag",
         True,

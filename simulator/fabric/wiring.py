@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.base.errors import Problem, TopologyError
+from simulator.base.limits import MOST_CABLES, MOST_VERTICES, too_many
 from simulator.fabric.model import LINK_KINDS, VERTEX_KINDS, NodeTemplate
 from simulator.fabric.template import compile_template
 
@@ -167,6 +168,10 @@ class WiringBuilder:
         """
         if kind not in VERTEX_KINDS:
             raise TopologyError(Problem(message=f"unknown switch kind {kind!r}"))
+        if len(self._kinds) + count > MOST_VERTICES:
+            raise TopologyError(
+                too_many("fabric", len(self._kinds) + count, "switches", MOST_VERTICES)
+            )
         first = len(self._kinds)
         start = self._kinds.count(kind)
         self._kinds += [kind] * count
@@ -196,6 +201,7 @@ class WiringBuilder:
             Link kind, default the builder's.
         """
         first, second, rate, latency = np.broadcast_arrays(a, b, rate_Bps, latency_s)
+        self.reserve(first.size)
         first, second = first.ravel().astype(np.int64), second.ravel().astype(np.int64)
         rate = rate.ravel().astype(np.float64)
         for end in (first, second):
@@ -212,6 +218,18 @@ class WiringBuilder:
                 np.full(len(first), index, dtype=np.int64),
             )
         )
+
+    def reserve(self, cables: int) -> None:
+        """Refuse more cables than are built, before memory is taken for them.
+
+        Raises
+        ------
+        TopologyError
+            The cables so far and these are more than `simulator.base.limits.MOST_CABLES`.
+        """
+        total = cables + sum(len(part[0]) for part in self._cables)
+        if total > MOST_CABLES:
+            raise TopologyError(too_many("fabric", total, "cables", MOST_CABLES))
 
     def attach(self, leaf: ArrayLike, rate_Bps: float | None) -> None:
         """Connect NIC i with ``leaf[i]`` at its own rate, or at `rate_Bps` if that is less."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from simulator.base.errors import CollsimError, Problem, nearest
+from simulator.base.limits import MOST_DIMENSION, shortened
 from simulator.importers.json_object import JsonSource, read_json_object
 from simulator.importers.registry import importer
 from simulator.importers.source import ForeignFileError
@@ -57,10 +58,12 @@ class _Config:
                 self.problem(key, f"is missing{hint}", "a whole number")
                 return least or 1
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            self.problem(key, f"{value!r} is no size", f"a whole number ≥ {least}")
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if not is_whole or not least <= value <= MOST_DIMENSION:
+            allowed = f"a whole number, {least} … {MOST_DIMENSION:,}"
+            self.problem(key, f"{shortened(repr(value))} is no size", allowed)
             return least or 1
-        return value
+        return int(value)
 
     def flag(self, key: str, default: bool) -> bool:
         value = self.values.get(key)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from simulator.base.errors import Problem, ScenarioError, nearest
+from simulator.base.limits import MOST_DIMENSION, shortened
 from simulator.models.kernels import Gemm, MemoryBound, Operation, Phase, Work
 from simulator.models.model import ActivationBytes, Layer, Model, Parameter, Slice
 
@@ -251,9 +252,14 @@ def _check(sizes: Mapping[str, Any]) -> None:
     ]
     for key in ("image", "classes"):
         value = sizes.get(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is None or not whole or not 1 <= value <= MOST_DIMENSION:
             problems.append(
-                Problem(key=key, message=f"{value!r} is no size", allowed="a whole number ≥ 1")
+                Problem(
+                    key=key,
+                    message=f"{shortened(repr(value))} is no size",
+                    allowed=f"a whole number, 1 … {MOST_DIMENSION:,}",
+                )
             )
         elif key == "image" and value % 32:
             problems.append(

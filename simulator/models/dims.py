@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from simulator.base.errors import Problem, ScenarioError, nearest
+from simulator.base.limits import MOST_BLOCKS, MOST_DIMENSION, shortened
 
 __all__ = ["Dims", "read_dims"]
 
@@ -146,9 +147,13 @@ def _value_problem(key: str, value: object) -> Problem | None:
             )
     elif declared is int:
         least = 1 if key in ("hidden", "layers", "heads", "vocab", "seq", "patch") else 0
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        most = MOST_BLOCKS if key == "layers" else MOST_DIMENSION
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if not is_whole or not least <= cast(int, value) <= most:
             return Problem(
-                key=key, message=f"{value!r} is no size", allowed=f"a whole number ≥ {least}"
+                key=key,
+                message=f"{shortened(repr(value))} is no size",
+                allowed=f"a whole number, {least} … {most:,}",
             )
     elif not isinstance(value, bool) and not (value is None and declared is not bool):
         return Problem(key=key, message=f"{value!r} is not yes or no", allowed="true, false")

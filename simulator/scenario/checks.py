@@ -8,6 +8,12 @@ from typing import Any
 
 from simulator.base.errors import CollsimError
 from simulator.scenario import plugins
+from simulator.scenario.amounts import (
+    check_gpus,
+    check_operations,
+    n_generated,
+    n_operations,
+)
 from simulator.scenario.calls import check_ranks, resolve_algorithm, resolve_call, resolve_dtype
 from simulator.scenario.library import resolve_library
 from simulator.scenario.nodes import gpu_count
@@ -189,7 +195,10 @@ def _count_gpus(reader: Reader, read: Resolved) -> int | None:
         for group in read.node_groups
         if group.gpus_per_node is not None
     ]
-    return sum(counts) if counts and len(counts) == len(read.node_groups) else None
+    if not counts or len(counts) < len(read.node_groups):
+        return None
+    check_gpus(reader, "groups" if read.groups else "nodes", sum(counts))
+    return sum(counts)
 
 
 def _network(reader: Reader, read: Resolved) -> Resolved:
@@ -244,6 +253,11 @@ def _job(reader: Reader, job: Job, path: str, n_gpus: int | None) -> Job:
         collective = resolve_call(reader, collective, where, size, one_size=True)
     generator = _generator(reader, job.generator, join(path, "generator"))
     programs = _programs(reader, job.programs, join(path, "programs"), size, f"job {job.name!r}")
+    longest = max((n_operations(program.do) for program in programs), default=1)
+    if generator is not None:
+        longest = n_generated(generator)
+    if not reader.has_problem(path):
+        check_operations(reader, join(path, "repeat"), job.repeat * longest)
     return replace(job, collective=collective, programs=programs, generator=generator)
 
 
@@ -263,7 +277,10 @@ def _generator(reader: Reader, generator: GeneratorSpec | None, path: str) -> Ge
             algorithm = resolve_algorithm(reader, op, options.algorithm, where)
         dtype = resolve_dtype(reader, options.dtype, join(path, f"{name}.dtype"))
         found[name] = replace(options, dtype=dtype, algorithm=algorithm)
-    return replace(generator, **found)
+    generator = replace(generator, **found)
+    if not reader.has_problem(path):
+        check_operations(reader, path, n_generated(generator))
+    return generator
 
 
 def _programs(
@@ -285,6 +302,7 @@ def _programs(
             )
         owner.update(dict.fromkeys(ranks, index))
         do = _operations(reader, program.do, join(where, "do"), n_ranks, who)
+        check_operations(reader, join(where, "do"), n_operations(do))
         check_members(reader, program, where, n_ranks, who)
         resolved.append(replace(program, do=do))
     check_streams(reader, resolved, path)
@@ -340,8 +358,6 @@ def _perturbations(reader: Reader, read: Resolved, n_gpus: int | None) -> None:
                 "says both factor and down" if fault.down else "says neither factor nor down",
                 allowed="factor: 0.5, or down: true",
             )
-        if fault.factor == 0:
-            reader.refuse(join(path, "factor"), "0 leaves nothing", allowed="down: true")
         if fault.until_s is not None and fault.until_s <= fault.at_s:
             reader.refuse(join(path, "until"), "is not after its beginning", allowed="until > at")
 

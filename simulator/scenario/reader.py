@@ -343,9 +343,10 @@ class Reader:
                 allowed=f"one value ({KIND_WORDS[item.kind]})".replace("`", "'"),
                 place=node.place,
             )
-        return self._scalar(item, node, path)
+        return self.scalar(item, node, path)
 
-    def _scalar(self, item: OptionField, node: Scalar, path: str) -> Any:
+    def scalar(self, item: OptionField, node: Scalar, path: str) -> Any:
+        """Return the value of one text by an option's declaration, or FAILED."""
         text = node.text
         if item.default is None and not item.required and text == "auto":
             return None
@@ -371,7 +372,7 @@ class Reader:
             if is_empty(part):
                 values.append(self.refuse_empty(path, part, KIND_WORDS[item.kind]))
             elif isinstance(part, Scalar):
-                values.append(self._scalar(item, part, path))
+                values.append(self.scalar(item, part, path))
             else:
                 values.append(
                     self.refuse(path, f"holds {kind_of(part)}", allowed="values", place=part.place)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.base.fields import KIND_WORDS, OptionField
+from simulator.base.limits import TABLE
 from simulator.scenario import plugins
 from simulator.scenario.reader import ShapedField, declared
 from simulator.scenario.resolved import Resolved
@@ -55,6 +56,16 @@ collective: {op: all_reduce, sizes: {from: 1 MiB, to: 1 GiB, factor: 4}}
 """
 
 
+_LARGEST_HEAD = (
+    "## Largest values",
+    "",
+    "What is larger is refused before anything is built, with the number that was found.",
+    "",
+    "| of | at most |",
+    "|---|---|",
+)
+
+
 def markdown() -> str:
     """Return the page."""
     parts = [_HEAD, "## Top level\n", _table(Resolved)]
@@ -72,7 +83,12 @@ def markdown() -> str:
             parts += _operations()
         if path == "topology":
             parts += _fabrics()
-    return "\n".join(parts)
+    return "\n".join([*parts, _largest()])
+
+
+def _largest() -> str:
+    rows = [f"| {what} | {most} |" for what, most in TABLE]
+    return "\n".join([*_LARGEST_HEAD, *rows, ""])
 
 
 def write(path: str | Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from simulator.base.errors import Problem, ScenarioError
+from simulator.base.limits import MOST_VARIANTS
 from simulator.scenario.checks import resolve
 from simulator.scenario.patch import (
     SET_PLACE,
@@ -21,8 +22,6 @@ from simulator.scenario.resolved import SCHEMA_VERSION, Resolved
 from simulator.scenario.tree import Mapping, Place, Scalar, parse_text
 
 __all__ = ["ScenarioSet", "from_words", "load", "loads"]
-
-MOST_VARIANTS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from simulator.base.errors import CollsimError, Problem, nearest
 from simulator.base.fields import option
+from simulator.base.limits import MOST_GPUS, MOST_SEED
 from simulator.scenario import plugins
 from simulator.scenario.plain import to_plain
 from simulator.scenario.reader import FAILED, Reader, join, kind_of, shaped, split_short
@@ -115,7 +116,7 @@ class Resolved:
 
     schema_version: int = option("count", doc="Version of this format: 1.", sweep=False)
     description: str = option("text", "", doc="The question that the scenario asks.", sweep=False)
-    seed: int = option("count", 0, doc="Seed of everything random.")
+    seed: int = option("count", 0, doc="Seed of everything random.", maximum=MOST_SEED)
     source: str = option("text", "", doc="Where the numbers come from.", sweep=False)
     kind: str = option(
         "name",
@@ -128,7 +129,9 @@ class Resolved:
     node: NodeSpec | None = shaped(
         Nested(NodeSpec, optional=True), doc="Preset of all nodes, or section with a preset."
     )
-    nodes: int | None = option("count", None, doc="Number of nodes; auto: 1.", minimum=1)
+    nodes: int | None = option(
+        "count", None, doc="Number of nodes; auto: 1.", minimum=1, maximum=MOST_GPUS
+    )
     gpus_per_node: int | None = option(
         "count", None, doc="Use only the first GPUs of each node; auto: all.", minimum=1
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.base.fields import option
+from simulator.base.limits import LEAST_SHARE, MOST_GPUS, MOST_TRANSFERS
 from simulator.fabric.model import LINK_KINDS, NETWORK_KINDS
 from simulator.scenario import plugins
 from simulator.scenario.reader import shaped
@@ -38,6 +39,8 @@ REDUCTIONS = ("sum", "prod", "max", "min", "avg")
 PROTOCOLS = ("auto", "LL", "LL128", "Simple")
 MOST_CHANNELS = 128
 """Of any library: RCCL's MAXCHANNELS (rccl 2.22 src/include/device.h); NCCL has fewer."""
+MOST_PROCESS_GPUS = 1024
+"""Of one process; no node has more."""
 PLOTS = ("busbw", "compare", "gantt", "link_load", "memory", "step")
 
 
@@ -80,7 +83,7 @@ class NodeGroup:
     """Nodes of one kind in a cluster of several kinds."""
 
     node: NodeSpec = shaped(Nested(NodeSpec), doc="Preset, or section with a preset.")
-    nodes: int = option("count", 1, doc="How many of them.", minimum=1)
+    nodes: int = option("count", 1, doc="How many of them.", minimum=1, maximum=MOST_GPUS)
     gpus_per_node: int | None = option(
         "count", None, doc="Use only the first GPUs of each node; auto: all.", minimum=1
     )
@@ -167,6 +170,7 @@ class CostSpec:
         doc="GPUs for which one process launches its calls one after the other: nccl-tests' `-g` "
         "(times `-t`). Short calls cannot follow each other faster.",
         minimum=1,
+        maximum=MOST_PROCESS_GPUS,
     )
     buffers: str = option(
         "name",
@@ -198,6 +202,7 @@ class EngineSpec:
         20_000_000,
         doc="auto takes `folded` above this number of transfers.",
         minimum=1,
+        maximum=MOST_TRANSFERS,
     )
     record: bool | None = option(
         "flag", None, doc="Keep every message; auto: when a trace or step plot is asked for."
@@ -254,7 +259,7 @@ class LinkFault:
         doc="Name or glob (`node3.nic0*`) of links, as `collsim topologies show` lists them.",
     )
     factor: float | None = option(
-        "fraction", None, doc="Share of the bandwidth that is left.", maximum=1
+        "fraction", None, doc="Share of the bandwidth that is left.", minimum=LEAST_SHARE, maximum=1
     )
     down: bool = option(
         "flag",

@@ -7,14 +7,13 @@ from typing import Any
 
 from simulator.base.errors import CollsimError
 from simulator.base.fields import OptionField, option, option_fields
-from simulator.base.units import exact_size, parse_size
+from simulator.base.limits import MOST_SIZES
+from simulator.base.units import exact_size
 from simulator.scenario.plain import to_plain
 from simulator.scenario.reader import FAILED, Reader, join, kind_of, split_words, words_of
 from simulator.scenario.tree import Mapping, Node, Place, Scalar, Sequence
 
 __all__ = ["Counts", "Nested", "NestedList", "Sizes", "Table", "Texts"]
-
-_MOST_SIZES = 4096
 
 
 def is_absent(node: Node | None) -> bool:
@@ -209,7 +208,7 @@ class SizeRange:
     def sizes(self) -> tuple[int, ...]:
         """Return all sizes; at most 4,096."""
         found = [self.first_bytes]
-        while len(found) <= _MOST_SIZES:
+        while len(found) <= MOST_SIZES:
             if self.step_bytes is not None:
                 following = found[-1] + self.step_bytes
             else:
@@ -238,8 +237,8 @@ class Sizes:
             if found is None:
                 return FAILED
             sizes = found.sizes()
-            if len(sizes) > _MOST_SIZES:
-                return reader.refuse(path, "has too many sizes", allowed=f"≤ {_MOST_SIZES}")
+            if len(sizes) > MOST_SIZES:
+                return reader.refuse(path, "has too many sizes", allowed=f"≤ {MOST_SIZES}")
             return sizes
         values = []
         for part in node.items if isinstance(node, Sequence) else (node,):
@@ -248,10 +247,7 @@ class Sizes:
                     reader.refuse(path, f"holds {kind_of(part)}", allowed="sizes, such as 1 MiB")
                 )
                 continue
-            try:
-                values.append(parse_size(part.text, bare=part.word, zero=True))
-            except CollsimError as error:
-                values.append(reader.refuse_all(path, error, part.place))
+            values.append(reader.scalar(_SIZE, part, path))
         if not values:
             return reader.refuse(path, "is an empty list", allowed="sizes, such as 1 MiB")
         return FAILED if any(value is FAILED for value in values) else tuple(values)
@@ -297,10 +293,9 @@ class Counts:
         for part in node.items if isinstance(node, Sequence) else (node,):
             if not isinstance(part, Scalar):
                 return reader.refuse(path, f"holds {kind_of(part)}", allowed="sizes of parts")
-            try:
-                values.append(parse_size(part.text, zero=True))
-            except CollsimError as error:
-                return reader.refuse_all(path, error, part.place)
+            values.append(reader.scalar(_SIZE, part, path))
+            if values[-1] is FAILED:
+                return FAILED
         return tuple(values)
 
     def plain(self, value: Any) -> Any:

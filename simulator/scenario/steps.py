@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from simulator.base.errors import CollsimError, nearest
 from simulator.base.fields import format_ranks, option, parse_ranks
+from simulator.base.limits import MOST_PARAMETERS
 from simulator.scenario.plain import to_plain
 from simulator.scenario.reader import FAILED, Reader, kind_of, shaped
 from simulator.scenario.schema import MOST_CHANNELS, PROTOCOLS, CollectiveSpec
@@ -219,7 +220,9 @@ class ZeroGenerator:
     """
 
     stage: int = option("count", doc="1, 2 or 3.", minimum=1, maximum=3)
-    parameters: int = option("count", doc="Ψ, number of parameters.", minimum=1)
+    parameters: int = option(
+        "count", doc="Ψ, number of parameters.", minimum=1, maximum=MOST_PARAMETERS
+    )
     layers: int = option(
         "count", 1, doc="Equal layers; one collective each, or more by `bucket`.", minimum=1
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.base.fields import option
+from simulator.base.limits import MOST_TOKENS
 from simulator.scenario.reader import shaped
 from simulator.scenario.shapes import Texts
 
@@ -13,6 +14,8 @@ __all__ = ["DATA_PARALLEL", "FRAMEWORKS", "PRECISIONS", "TrainingSpec"]
 DATA_PARALLEL = ("ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp")
 PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "tf32", "fp32")
 FRAMEWORKS = ("megatron", "deepspeed", "torch")
+MOST_SEQUENCES = 65_536
+"""Of a rank and pass."""
 PLACES = ("none", "cpu", "nvme")
 
 
@@ -126,14 +129,18 @@ class TrainingSpec:
         "name", "none", doc="Where optimiser states live.", choices=PLACES
     )
     offload_parameters: str = option("name", "none", doc="Where parameters live.", choices=PLACES)
-    micro_batch: int = option("count", 1, doc="Sequences of a rank and pass.", minimum=1)
+    micro_batch: int = option(
+        "count", 1, doc="Sequences of a rank and pass.", minimum=1, maximum=MOST_SEQUENCES
+    )
     micro_batches: int | None = option(
         "count", None, doc="Passes of a step; auto: from `global_batch`, or 1.", minimum=1
     )
     global_batch: int | None = option(
         "count", None, doc="Sequences of a step, of all ranks.", minimum=1
     )
-    seq: int | None = option("count", None, doc="Tokens of a sequence; auto: the model's.")
+    seq: int | None = option(
+        "count", None, doc="Tokens of a sequence; auto: the model's.", maximum=MOST_TOKENS
+    )
     recompute: str = option(
         "name",
         "none",

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simulator.base.errors import Problem, ScenarioError, unknown_name
+from simulator.base.limits import MOST_BLOCKS, MOST_PARAMETERS, MOST_PASSES
 from simulator.models.model import Model
 from simulator.training.hooks import HOOKS
 from simulator.training.stages import block_counts
 from simulator.training.strategy import AXES, Strategy
 
 __all__ = ["check_strategy", "notes_of", "problems_of"]
-
-MOST_BLOCKS = 5_000
-"""Blocks of a model, and passes through blocks in a step, that are simulated in reasonable time."""
-MOST_PASSES = 500_000
 
 COMPUTE_TYPES = ("float32", "tf32", "half", "bfloat16", "f8e4m3", "f4e2m1")
 
@@ -142,6 +139,9 @@ def _counts(strategy: Strategy) -> list[Problem]:
 
 def _amount(model: Model, strategy: Strategy) -> list[Problem]:
     blocks = model.blocks
+    if model.n_parameters > MOST_PARAMETERS:
+        message = f"the model has {model.n_parameters:.3g} parameters"
+        return [_problem("model", message, f"at most {MOST_PARAMETERS:.0e}")]
     if blocks > MOST_BLOCKS:
         message = f"{blocks} blocks are too many to simulate"
         return [_problem("model_set.layers", message, f"at most {MOST_BLOCKS}")]

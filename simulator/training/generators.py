@@ -154,7 +154,7 @@ def _sharded_pass(
     the reduction before it, as with one process group.
     """
     tasks: list[Task] = []
-    issued: list[str] = []
+    issued: dict[str, int] = {}
 
     def gather(position: int) -> None:
         layer = order[position]
@@ -165,12 +165,12 @@ def _sharded_pass(
                 size_bytes=size[layer],
             )
         )
-        issued.append(f"gather {position}")
+        issued[f"gather {position}"] = len(issued)
 
     for position in range(min(prefetch + 1, len(order))):
         gather(position)
     for position, layer in enumerate(order):
-        after = len(issued) - 1 - issued.index(f"gather {position}")
+        after = len(issued) - 1 - issued[f"gather {position}"]
         tasks.append(Wait(leave=after))
         tasks.append(Compute(name=f"{name} {layer}", duration_s=compute_s))
         if position + prefetch + 1 < len(order):
@@ -178,5 +178,6 @@ def _sharded_pass(
         if reduce_bucket_bytes is not None:
             calls = _cut(f"gradients {layer}", "reduce_scatter", size[layer], reduce_bucket_bytes)
             tasks += calls
-            issued += [call.name for call in calls]
+            for call in calls:
+                issued[call.name] = len(issued)
     return tasks
