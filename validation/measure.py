@@ -1,7 +1,7 @@
 """Measure collectives for real: `run_measure` from Python, ``python -m validation.measure``.
 
-Alone it starts one process per GPU (NCCL), or two processes on the CPU (gloo); under torchrun it
-takes the ranks that are there, on any number of nodes::
+Alone it starts one process per GPU (NCCL), or two processes on the CPU (gloo); under torchrun,
+mpirun or srun it takes the ranks that are there, on any number of nodes::
 
     python -m validation.measure all_reduce -b 8 -e 64M -f 2 --ranks 4 --json out.json
     torchrun --nproc-per-node 8 -m validation.measure all_gather all_reduce -e 4G
@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("collectives", nargs="*", help="all_reduce, all_gather … (default all_reduce)")
-    add("--ranks", type=int, help="processes to start here; ignored under torchrun")
+    add("--ranks", type=int, help="processes to start here; mpirun, srun and torchrun say it")
     add("--backend", default=default.backend, help="auto, nccl or gloo")
     add("-b", "--min", default="8", help="least size, such as 8 or 1M")
     add("-e", "--max", default="32M", help="greatest size")

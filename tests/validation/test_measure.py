@@ -207,6 +207,62 @@ def test_under_torchrun_rank_zero_reports(tmp_path):
     assert measure.read_measurement(path).n_ranks == 2
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+    ],
+)
+def test_mpirun_and_srun_make_one_test_of_all_ranks(tmp_path, names):
+    path = tmp_path / "out.json"
+    command = [sys.executable, "-W", "ignore", "-m", "validation.measure", "all_reduce"]
+    command += ["--backend", "gloo", "-b", "64", "-e", "64", "-n", "5", "-w", "0"]
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI", "PMI", "SLURM"))}
+    both = []
+    for rank in (0, 1):
+        own = dict(zip(names, (str(rank), "2", "2"), strict=True))
+        own |= {"SLURM_STEP_NUM_NODES": "1", "SLURM_JOB_ID": str(os.getpid())}
+        both.append(
+            subprocess.Popen(
+                [*command, *(["--json", str(path)] if rank == 0 else [])],
+                env=plain | {"OMP_NUM_THREADS": "1"} | own,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    said = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert said[1][0] == ""  # Rank 0 alone reports.
+    found = measure.read_measurement(path)
+    assert found.n_ranks == 2
+    assert any("four in five repetitions" in note for note in found.notes)
+
+
+def test_a_launcher_that_does_not_tell_where_rank_0_is_is_asked():
+    from validation.harness.launcher import launched
+
+    far = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}
+    with pytest.raises(measure.MeasureError, match="MASTER_ADDR"):
+        launched({**far, "OMPI_COMM_WORLD_LOCAL_SIZE": "4"})
+    assert launched({**far, "MASTER_ADDR": "a", "MASTER_PORT": "1"}).address == {}
+    step = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NODELIST": "n[07-08]"}
+    assert launched(step).address["MASTER_ADDR"] == "n07"
+    # Ranks of one job meet at one port, a batch script alone is no rank.
+    ports = {launched({**step, "SLURM_PROCID": rank}).address["MASTER_PORT"] for rank in "0123"}
+    assert len(ports) == 1
+    assert launched({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) is None
+
+
+def test_more_ranks_than_cores_are_told():
+    from validation.harness.environment import crowded
+
+    assert crowded(1) == []
+    assert "100000 ranks share" in crowded(100_000)[0]
+
+
 # ---- the data check can fail ------------------------------------------------------------------
 
 
@@ -369,7 +425,7 @@ def test_the_local_rank_is_read_from_every_launcher(fake_gpus, monkeypatch, name
         monkeypatch.delenv(other, raising=False)
     for key, value in {"RANK": "9", "WORLD_SIZE": "16", name: "1"}.items():
         monkeypatch.setenv(key, value)
-    launch._join(MeasureOptions(backend="nccl"))
+    launch._join(MeasureOptions(backend="nccl"), launch.launched(os.environ))
     assert seen[0][1] == torch.device("cuda", 1)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from simulator.importers.log_header import environment_value
 from validation.harness.operations import Group
 
-__all__ = ["busy", "describe", "device_name", "request_topology"]
+__all__ = ["busy", "crowded", "describe", "device_name", "request_topology"]
 
 _TOPOLOGY_FILE = "NCCL_TOPO_DUMP_FILE"
 # Identifiers of single machines in NCCL's topology XML.
@@ -77,6 +77,17 @@ def busy() -> list[str]:
     return [
         f"the machine was busy before the measurement: a load of {load:.1f} on {cores} cores; "
         "times are too long"
+    ]
+
+
+def crowded(ranks: int) -> list[str]:
+    """Return a note where a node has more ranks than cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if cores is None or ranks <= cores:
+        return []
+    return [
+        f"{ranks} ranks share {cores} cores: they wait for the processor, not only for data; "
+        "--ranks of at most the cores measures the library"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Start the ranks: those of torchrun, or processes of our own on this machine."""
+"""Start the ranks: those of torchrun, mpirun or srun, or processes of our own here."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from simulator.base.errors import Problem
 from validation.harness import environment
+from validation.harness.launcher import Launched, launched
 from validation.harness.operations import Group
 from validation.harness.options import MeasureError, Measurement, MeasureOptions, check_root
 
@@ -34,15 +35,27 @@ def run(options: MeasureOptions) -> tuple[Measurement, bool]:
         ) from None
     if not torch.distributed.is_available():
         raise MeasureError("this torch was built without torch.distributed")
-    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return _join(options)
+    place = launched(os.environ)
+    if place is not None:
+        return _join(options, place)
     return _spawn(options), True
 
 
-def _join(options: MeasureOptions) -> tuple[Measurement, bool]:
-    """Be the rank that torchrun (or srun with the same variables) made of this process."""
-    rank, n_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local = _local("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+def _join(options: MeasureOptions, place: Launched) -> tuple[Measurement, bool]:
+    """Be the rank that torchrun, mpirun or srun made of this process."""
+    rank, n_ranks = place.rank, place.n_ranks
+    if options.ranks not in (None, n_ranks):
+        raise MeasureError(
+            Problem(
+                key="ranks",
+                message=f"{options.ranks} ranks, but {place.by} started {n_ranks}",
+                allowed="the launcher's number, or no --ranks",
+            )
+        )
+    os.environ.update(place.address)
+    if place.alone and place.by != "torchrun":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    local = _local("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
     try:
         measurement = _rank(options, rank, n_ranks, rank if local is None else local, "env://")
     except (RuntimeError, ValueError, OSError) as error:

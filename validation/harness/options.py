@@ -113,6 +113,10 @@ class HalfResult:
     busbw_Bps: float
     wrong: int | None
     """Wrong elements over all ranks; None: not checked."""
+    low_s: float | None = None
+    """On rank 0, a tenth of the repetitions took less; None: not timed one by one."""
+    high_s: float | None = None
+    """A tenth took more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

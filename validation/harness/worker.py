@@ -13,10 +13,13 @@ from __future__ import annotations
 import hashlib
 import re
 import socket
+import statistics
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
+from simulator.base.units import format_size
 from simulator.collectives import Call, Layout
 from simulator.collectives.names import busbw_factor, dtype_bytes
 from validation.harness import environment, micro
@@ -47,6 +50,8 @@ __all__ = ["measure_in_group", "torch_dtype"]
 _MAX_SPREAD_BYTES = 1 << 28
 """Room for successive iterations at small sizes: 256 MiB, beyond every GPU's cache."""
 _CPU_SPREAD_BYTES = 1 << 24
+LEAST_REPEATED = 5
+"""Repetitions from which on their spread is told."""
 
 
 def torch_dtype(name: str) -> Any:
@@ -62,6 +67,8 @@ def measure_in_group(options: MeasureOptions, group: Group) -> Measurement:
     """Run everything that *options* ask for; every rank returns the same tables."""
     notes = [] if group.device.type == "cuda" else environment.busy()
     nodes, devices = _where(group)
+    if group.device.type != "cuda":
+        notes += environment.crowded(max(nodes.count(node) for node in nodes))
     tables: list[SweepTable] = []
     for name in options.collectives:
         for algorithm in options.algorithms:
@@ -139,6 +146,7 @@ def _sweep(
         rows.append(
             SweepRow(size_bytes=moved, count=count, out_of_place=results[0], in_place=results[1])
         )
+    notes += _repetitions(collective, rows)
     return SweepTable(
         collective=collective,
         algorithm=algorithm,
@@ -150,12 +158,31 @@ def _sweep(
     )
 
 
+def _repetitions(collective: str, rows: list[SweepRow]) -> list[str]:
+    """Return a note on how far the repetitions of a size lie apart; none where not timed alone."""
+    factors = [
+        (half.high_s / half.low_s, row.size_bytes)
+        for row in rows
+        for half in (row.out_of_place, row.in_place)
+        if half is not None and half.low_s and half.high_s
+    ]
+    if not factors:
+        return []
+    worst, size = max(factors)
+    middle = statistics.median(factor for factor, _ in factors)
+    return [
+        f"{collective}: four in five repetitions of a size lie within a factor of {middle:.2f} "
+        f"(median of the sizes), at worst {worst:.2f} at {format_size(size)}"
+    ]
+
+
 def _spread(group: Group, element: int) -> int:
     limit = _CPU_SPREAD_BYTES if group.device.type == "cpu" else _MAX_SPREAD_BYTES
     return limit // element
 
 
-_Half = tuple[float, int | None]
+_Half = tuple[float, int | None, tuple[float, float] | None]
+"""Seconds per call, wrong elements, and within what four in five repetitions lay."""
 
 
 def _library(
@@ -220,7 +247,7 @@ def _schedule(
 
 
 def _measure(calls: list[Prepared], buffer: Any, options: MeasureOptions, group: Group) -> _Half:
-    """Return (seconds per call on this rank, wrong elements over all ranks)."""
+    """Return the time of a call on this rank, wrong elements over all ranks, the repetitions."""
     _first_call(calls[0], group)
     wrong = _check(calls[0], options, group) if options.check else None
     # Zeros stay zeros however often they are added: no overflow, no denormal numbers.
@@ -235,11 +262,22 @@ def _measure(calls: list[Prepared], buffer: Any, options: MeasureOptions, group:
     replays = 1
     if options.graph:
         run, replays = [_captured(run, group)] * options.graph, options.graph
-    start = time.perf_counter()
+    stamps = [time.perf_counter()]
     for call in run:
         call()
+        stamps.append(time.perf_counter())
     _wait(group)
-    return (time.perf_counter() - start) / (options.iterations * replays), wrong
+    each_s = (time.perf_counter() - stamps[0]) / (options.iterations * replays)
+    # On the CPU a call returns when it is done; a GPU has only been told to begin.
+    alike = len(run) >= LEAST_REPEATED and group.device.type == "cpu"
+    return each_s, wrong, _within(stamps) if alike else None
+
+
+def _within(stamps: list[float]) -> tuple[float, float]:
+    """Return the times that a tenth of the repetitions are below, and above."""
+    times = sorted(after - before for before, after in pairwise(stamps))
+    skipped = len(times) // 10
+    return times[skipped], times[-1 - skipped]
 
 
 class _UnavailableError(Exception):
@@ -308,7 +346,7 @@ def _check(prepared: Prepared, options: MeasureOptions, group: Group) -> int:
 def _result(
     collective: str, size: int, half: _Half, options: MeasureOptions, group: Group
 ) -> HalfResult:
-    own, wrong = half
+    own, wrong, within = half
     total, least, most = _over_ranks(own, group)
     time_s = {"average": total / group.n_ranks, "min": least, "max": most}[options.over_ranks]
     algbw = size / time_s
@@ -319,6 +357,8 @@ def _result(
         algbw_Bps=algbw,
         busbw_Bps=algbw * busbw_factor(collective, group.n_ranks),
         wrong=wrong,
+        low_s=None if within is None else within[0],
+        high_s=None if within is None else within[1],
     )
 
 
