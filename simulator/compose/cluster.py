@@ -149,7 +149,7 @@ class Cluster:
         node = np.asarray(fabric.node_of_gpu[group], dtype=np.int64)
         unit = self.units(group)
         if len(np.unique(unit)) < len(np.unique(node)):
-            heads_of = len(heads(self.template_of(int(group[0])), (0, 1, 2, 3)))
+            heads_of = len(heads(self.template_of(int(group[0])), (0,)))  # one a NIC
             per_unit = -(-len(np.unique(node)) // len(np.unique(unit)))
             return domain_layout(unit, n_channels, pipeline_bytes, max(1, heads_of * per_unit))
         own = self._library_layout(group, node, n_channels, pipeline_bytes)

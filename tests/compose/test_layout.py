@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from simulator import run
 from simulator.compose.layout import heads, interconnect, layout_for, node_cycles
 from topologies import hardware
 
@@ -98,3 +99,16 @@ def test_heads_are_the_nearest_gpus_and_share_the_work() -> None:
     assert heads(hardware.load("dgx-h100"), tuple(range(8))) == tuple(range(8))
     one_nic = heads(hardware.load("aws-p3dn"), tuple(range(8)))
     assert len(set(one_nic)) == len(one_nic)
+
+
+@pytest.mark.parametrize("gpus_per_node", [1, 2, 3])
+def test_a_domain_of_nodes_with_few_gpus(gpus_per_node: int):
+    """Which GPUs of a node take part does not matter for how many NICs it has."""
+    row = run(
+        node="gb200-nvl72",
+        nodes=3,
+        gpus_per_node=gpus_per_node,
+        collective={"op": "all_gather", "size": "8 KiB"},
+    ).rows[0]
+    assert row.world_size == 3 * gpus_per_node
+    assert row.time_s > 0
