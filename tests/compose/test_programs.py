@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import simulator
 from simulator.base.errors import CollsimError, SimulationError
 from simulator.compose.build import build_cluster
 from simulator.compose.programs import Planned, late_by_rank, plan_jobs
@@ -315,3 +316,20 @@ def test_a_deadlock_names_file_and_line():
     (resolved,) = loads(text, name="a.yaml").variants
     with pytest.raises(SimulationError, match=r"^a\.yaml:3: ranks 0-6 wait in .* rank 7 never"):
         run_resolved(resolved)
+
+
+def test_streams_that_compute_at_once_leave_nothing_negative():
+    """1 ms in one stream and three times 10 us in another: the rank computes for 1 ms."""
+    programs = [
+        {
+            "ranks": "0-3",
+            "do": [
+                {"compute": "1 ms", "stream": "a"},
+                {"repeat": 3, "do": [{"compute": "10 us"}]},
+            ],
+        }
+    ]
+    (step,) = simulator.run(node="4xA100", programs=programs).steps
+    assert step.time_s == pytest.approx(1e-3)
+    assert step.compute_s == pytest.approx(1e-3)
+    assert step.exposed_s == pytest.approx(0.0, abs=1e-12)
