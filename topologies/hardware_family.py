@@ -31,7 +31,7 @@ from dataclasses import replace
 from typing import Any
 
 from simulator.base.errors import Problem, TopologyError, unknown_name
-from simulator.base.units import parse_rate, parse_time
+from simulator.base.units import is_whole, parse_rate, parse_time
 from simulator.fabric.model import NodeTemplate, TemplateLink, TemplateVertex
 from topologies.hardware_build import link_of, number_vertices, read
 from topologies.hardware_joins import vertex_kind
@@ -100,7 +100,7 @@ def split_box(name: str) -> tuple[str, int, frozenset[str]] | None:
         return None
     boxes = read(_BOXES)["boxes"]
     flags = set()
-    while len(words) > 1 and not words[-1].isdigit():
+    while len(words) > 1 and not is_whole(words[-1]):
         flag = _SYNONYMS.get(words[-1], words[-1])
         if flag not in _FLAGS:
             raise TopologyError(unknown_name("suffix of a PCIe box", words[-1], _FLAGS))

@@ -11,6 +11,7 @@ import re
 from itertools import combinations
 
 from simulator.base.errors import Problem, TopologyError
+from simulator.base.units import is_whole
 
 __all__ = ["expand_group", "expand_join", "expand_mesh", "expand_pairs", "vertex_kind"]
 
@@ -95,7 +96,7 @@ def expand_pairs(text: str) -> list[tuple[str, str]]:
     """
     kind, mark, rest = text.partition(":")
     pairs = [word.partition("-") for word in rest.split()]
-    if not mark or not pairs or not all(a.isdigit() and b.isdigit() for a, _, b in pairs):
+    if not mark or not pairs or not all(is_whole(a) and is_whole(b) for a, _, b in pairs):
         raise _fault(text, "pairs of one kind, such as 'gpu: 0-3 0-4'")
     return [(f"{kind.strip()}{a}", f"{kind.strip()}{b}") for a, _, b in pairs]
 

@@ -24,6 +24,7 @@ __all__ = [
     "expected",
     "nearest",
     "unknown_name",
+    "visible",
 ]
 
 
@@ -46,6 +47,22 @@ def nearest(found: str, allowed: Iterable[str]) -> str | None:
     by_folded = {fold(name): name for name in allowed}
     close = difflib.get_close_matches(fold(found), list(by_folded), n=1, cutoff=0.6)
     return by_folded[close[0]] if close else None
+
+
+_CONTROL = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
+}
+
+
+def visible(text: str) -> str:
+    r"""Return a text with control characters escaped: foreign text must not steer a terminal.
+
+    Examples
+    --------
+    >>> print(visible("\x1b[31mred"))
+    \x1b[31mred
+    """
+    return text if text.isprintable() else text.translate(_CONTROL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +88,7 @@ class Problem:
         tail = [f"allowed: {self.allowed}."] if self.allowed else []
         if self.suggestion is not None:
             tail.append(f"Did you mean {self.suggestion!r}?")
-        return head + ("\n  " + " ".join(tail) if tail else "")
+        return visible(head + ("\n  " + " ".join(tail) if tail else ""))
 
 
 class CollsimError(Exception):

@@ -22,6 +22,7 @@ __all__ = [
     "format_rate",
     "format_size",
     "format_time",
+    "is_whole",
     "parse_fraction",
     "parse_rate",
     "parse_size",
@@ -118,6 +119,22 @@ def _parse(
             )
         )
     return value
+
+
+_WHOLE = re.compile("[0-9]{1,18}")
+
+
+def is_whole(text: str) -> bool:
+    """Return whether a text is a whole number of at most 18 digits.
+
+    `str.isdigit` also takes superscripts, which `int` does not read, and any length.
+
+    Examples
+    --------
+    >>> is_whole("12"), is_whole("²"), is_whole("-1"), is_whole("9" * 5000)
+    (True, False, False, False)
+    """
+    return _WHOLE.fullmatch(text) is not None
 
 
 def parse_size(text: object, *, bare: bool = False, zero: bool = False) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -152,9 +153,11 @@ def _each_once(logs: list[str]) -> tuple[list[str], list[Problem]]:
     twice: list[Problem] = []
     for log in logs:
         key = log
-        if Path(log).is_file():
-            with open(log, "rb") as stream:
-                key = hashlib.file_digest(stream, "sha256").hexdigest()
+        # What cannot be opened is refused where it is read.
+        with suppress(OSError):
+            if Path(log).is_file():
+                with open(log, "rb") as stream:
+                    key = hashlib.file_digest(stream, "sha256").hexdigest()
         if key in found:
             twice.append(Problem(file=log, message=f"the same as {found[key]}: counted once"))
         found.setdefault(key, log)

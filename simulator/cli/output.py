@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from simulator.base.errors import visible
 from simulator.cli.border import debugging, report_text, stop_code
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def files_of(resolved: Resolved, given: Files) -> Files:
 
 def warn(text: str) -> None:
     """Print a warning on stderr."""
-    typer.echo(f"warning: {text}", err=True)
+    typer.echo(f"warning: {visible(text)}", err=True)
 
 
 @contextmanager

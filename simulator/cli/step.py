@@ -206,13 +206,14 @@ def _of_deepspeed(file: str, words: dict[str, str]) -> dict[str, str]:
     from typing import Any, cast
 
     from simulator.base.errors import Problem, ScenarioError
+    from simulator.base.units import is_whole
     from simulator.compose.build import build_cluster
     from simulator.compose.step.request import section_of
     from simulator.importers import deepspeed_config
     from simulator.scenario.resolve import from_words
 
     for key in ("training.tensor", "training.pipeline", "nodes"):
-        if not words[key].strip().isdigit():
+        if not is_whole(words[key].strip()):
             raise ScenarioError(
                 Problem(
                     key=key,

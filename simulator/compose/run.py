@@ -21,6 +21,7 @@ from simulator.compose.choose import choose
 from simulator.compose.cluster import Choice, Cluster
 from simulator.compose.faults import link_changes, tell_dead_nics
 from simulator.compose.idle import idle_choices
+from simulator.compose.idle_costs import told_idle_overrides
 from simulator.compose.programs import (
     Planned,
     call_of,
@@ -92,7 +93,12 @@ def run_resolved(
         What the scenario asks for cannot be built, or the run cannot finish.
     """
     try:
-        return _run(resolved, record, cluster, on_progress)
+        result = _run(resolved, record, cluster, on_progress)
+        if cluster is None and resolved.costs.overrides:
+            result = told_idle_overrides(
+                result, resolved, lambda other: _run(other, False, build_cluster(other), None)
+            )
+        return result
     except CollsimError as error:
         raise resolved.located(error) from error
 

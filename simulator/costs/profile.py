@@ -222,6 +222,7 @@ class CostProfile:
         if not overrides:
             return self
         efficiency, alpha = dict(self.efficiency), dict(self.alpha_s)
+        by_generation = dict(self.generation_efficiency)
         protocols, launch_s = dict(self.protocols), self.launch_s
         for key, value in overrides.items():
             match key.split("."):
@@ -229,6 +230,10 @@ class CostProfile:
                     launch_s = _time_s(key, value)
                 case ["links", kind, "efficiency"] if kind in efficiency:
                     efficiency[kind] = _share(key, value)
+                    # What is said of a kind of link holds for every generation of GPUs.
+                    by_generation |= {
+                        place: efficiency[kind] for place in by_generation if place[0] == kind
+                    }
                 case ["paths", kind, protocol] if (kind, protocol) in alpha:
                     alpha[kind, protocol] = _time_s(key, value)
                 case ["protocols", name, "payload_share"] if name in protocols:
@@ -245,7 +250,12 @@ class CostProfile:
                         )
                     )
         return replace(
-            self, efficiency=efficiency, alpha_s=alpha, protocols=protocols, launch_s=launch_s
+            self,
+            efficiency=efficiency,
+            generation_efficiency=by_generation,
+            alpha_s=alpha,
+            protocols=protocols,
+            launch_s=launch_s,
         )
 
     def of_version(self, version: str) -> CostProfile:

@@ -53,6 +53,10 @@ def read_json_object(source: JsonSource, what: str) -> tuple[dict[str, Any], str
         raise ForeignFileError(
             Problem(file=shown, key=str(error), message="the key stands twice", allowed="once")
         ) from None
+    except ValueError as error:
+        # Python reads no whole number of more than 4,300 digits.
+        message = f"holds a number of too many digits: {error}".partition(";")[0]
+        raise ForeignFileError(Problem(file=shown, message=message)) from None
     except RecursionError:
         raise ForeignFileError(Problem(file=shown, message="nested too deeply")) from None
     if not isinstance(value, dict):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from simulator.base.errors import Problem, ScenarioError
+from simulator.base.units import is_whole
 from simulator.scenario.tree import Mapping, Node, Place, Scalar, Sequence, parse_text, read_tree
 
 __all__ = [
@@ -89,7 +90,7 @@ def _descend(key: str, below: Node | None, rest: list[str | int], node: Node, pl
     if not isinstance(below, Sequence):
         target = spread(key, below)
         return _place(target if isinstance(target, Mapping) else Mapping(place), rest, node, place)
-    if not (isinstance(head, int) or head.isdigit()):
+    if not (isinstance(head, int) or is_whole(head)):
         # A swept section: the key is set in each of its values.
         return Sequence(
             below.place, tuple(_descend(key, item, rest, node, place) for item in below.items)
@@ -136,7 +137,10 @@ def split_key(key: str) -> list[str | int]:
     >>> split_key("perturb.links[0].factor")
     ['perturb', 'links', 0, 'factor']
     """
-    return [int(match[1]) if match[1] else match[0] for match in _SEGMENT.finditer(key)] or [key]
+    return [
+        int(match[1]) if match[1] and is_whole(match[1]) else match[0]
+        for match in _SEGMENT.finditer(key)
+    ] or [key]
 
 
 def load_with_base(path: str | Path) -> Mapping:
@@ -168,7 +172,11 @@ def _with_base(path: Path, shown: str, above: tuple[Path, ...]) -> Mapping:
         raise ScenarioError(
             _base_problem(place, f"{base.text!r} leads back to {path.name!r}", "a file below it")
         )
-    if not below.is_file():
+    try:
+        is_there = below.is_file()
+    except OSError:  # a name that is too long, a folder that is closed
+        is_there = False
+    if not is_there:
         raise ScenarioError(
             _base_problem(place, f"no such file {base.text!r}", "a path from this file")
         )

@@ -187,6 +187,8 @@ class Resolved:
         return type(error)([self._located(problem) for problem in error.problems])
 
     def _located(self, problem: Problem) -> Problem:
+        if f"env.{problem.key}" in self.origins:
+            problem = replace(problem, key=f"env.{problem.key}")
         origin = self._origin_of(problem.key)
         if problem.file or origin is None:
             return problem

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import yaml
 
-from simulator.base.errors import Problem, ScenarioError, nearest
+from simulator.base.errors import Problem, ScenarioError, nearest, visible
 
 __all__ = ["Mapping", "Node", "Place", "Scalar", "Sequence", "parse_text", "plain", "read_tree"]
 
@@ -262,6 +262,7 @@ class _Builder:
             self.problem(f"tag {event.tag!r} is not allowed", line, allowed="values without tags")
         self._grow(1, line)
         if isinstance(event, yaml.ScalarEvent):
+            self._check_text(event.value, line)
             scalar = Scalar(place, event.value, quoted=bool(event.style), word=self.word)
             self._name(event.anchor, scalar, 1, 0)
             self._put(scalar, line, 0)
@@ -269,6 +270,14 @@ class _Builder:
         self._deepen(1, line)
         mapping = isinstance(event, yaml.MappingStartEvent)
         self.stack.append(_Open(mapping, place, event.anchor, self.count))
+
+    def _check_text(self, text: str, line: int) -> None:
+        """Refuse control characters: names end up in terminals and tables."""
+        if not text.isprintable() and visible(text) != text:
+            found = visible(next(letter for letter in text if visible(letter) != letter))
+            self.problem(
+                f"holds the control character '{found}'", line, allowed="text, tabs and line ends"
+            )
 
     def _close(self) -> None:
         top = self.stack.pop()

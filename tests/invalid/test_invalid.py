@@ -93,7 +93,7 @@ def test_file_without_permission(tmp_path, monkeypatch):
 def test_file_name_with_a_null_byte():
     with pytest.raises(ScenarioError) as found:
         load("a\0b.yaml")
-    assert str(found.value) == "a\0b.yaml: cannot be read: embedded null byte"
+    assert str(found.value) == r"a\x00b.yaml: cannot be read: embedded null byte"
 
 
 def test_file_too_large(tmp_path, monkeypatch):

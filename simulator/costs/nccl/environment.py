@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.base.errors import Problem, ScenarioError, nearest
+from simulator.base.units import is_whole
 from simulator.costs.nccl.graph import PathType
 from simulator.costs.nccl.selection import Selection, parse_selection
 from simulator.costs.nccl.tables import read_table
@@ -134,7 +135,7 @@ def _integer(text: str, variable: Variable) -> int | Problem:
 def _level(text: str, variable: Variable) -> PathType | Problem:
     if text in PathType.__members__:
         return PathType[text]
-    if text.isdigit():
+    if is_whole(text):
         return _OLD_LEVELS[min(int(text), len(_OLD_LEVELS) - 1)]
     names = ("LOC", "NVL", "PIX", "PXB", "PHB", "SYS")
     return Problem(
@@ -146,7 +147,7 @@ def _level(text: str, variable: Variable) -> PathType | Problem:
 
 def _numbers(text: str, variable: Variable) -> tuple[int, ...] | Problem:
     parts = text.split()
-    if len(parts) != variable.count or not all(part.lstrip("-").isdigit() for part in parts):
+    if len(parts) != variable.count or not all(is_whole(part.removeprefix("-")) for part in parts):
         return Problem(message=f"{text!r} are not its numbers", allowed=variable.allowed)
     return tuple(int(part) for part in parts)
 

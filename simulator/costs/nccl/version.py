@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from simulator.base.errors import Problem, ScenarioError
+from simulator.base.units import is_whole
 
 __all__ = [
     "NEWEST",
@@ -50,7 +51,7 @@ class NcclVersion:
         """
         if isinstance(text, NcclVersion):
             return text
-        if isinstance(text, int) or text.strip().isdigit():
+        if isinstance(text, int) or is_whole(text.strip()):
             code = int(text)
             # Since 2.9 a code has two digits for the minor version, before it had one.
             scale = 10_000 if code >= 10_000 else 1_000
