@@ -73,6 +73,9 @@ SAID = math.log(20.0)
 SILENT = math.log(0.15)
 """Added where the library's messages are in the log and would name the fault, but do not."""
 
+LEAST_OTHER = 0.1
+"""Share that is kept for what no fault here describes: the list of faults is not complete, and the
+curves are the model's."""
 LEAST_WEIGHT = 0.05
 """Share of the weight from which on a cause is told."""
 SLOWER = 0.08
@@ -389,6 +392,7 @@ def _conclude(
     logs = np.array([0.0, other, *(entry.log_weight for entry in final)])
     shares = np.exp(logs - logs.max())
     shares /= shares.sum()
+    shares = _humble(shares)
     done = {entry.hypothesis.name for entry in final}
     rest = [entry for entry in first if entry.hypothesis.name not in done]
     return Diagnosis(
@@ -399,6 +403,21 @@ def _conclude(
         tried=tuple((entry.hypothesis.name, entry.log_weight) for entry in (*final, *rest)),
         refused=tuple(refused),
     )
+
+
+def _humble(shares: FloatArray) -> FloatArray:
+    """Return shares of (health, an unknown cause, known faults) with enough for the unknown.
+
+    Examples
+    --------
+    >>> _humble(np.array([0.0, 0.0, 1.0])).round(2).tolist()
+    [0.0, 0.1, 0.9]
+    """
+    rest = float(shares[:2].sum())
+    if rest >= LEAST_OTHER:
+        return shares
+    known = shares[2:] * (1.0 - LEAST_OTHER) / (1.0 - rest)
+    return np.concatenate([shares[:1], [LEAST_OTHER - shares[0]], known])
 
 
 def _explanations(

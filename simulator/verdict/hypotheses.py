@@ -30,6 +30,9 @@ SOCKET_BPS = 5e9
 SOCKET_LATENCY = "20 us"
 """One way through the kernel's TCP stack, against 1 to 2 µs of verbs; the order of magnitude of
 ``ping`` on such networks."""
+OLD_PLUGIN = "60 us"
+"""One way through a network plug-in that does not keep GPU memory registered: calls of 2 × p5 took
+517 us at 8 B, 71 us after an update (aws/aws-k8s-tester issue 503)."""
 FEW_CHANNELS = 2
 HALF, THIRD, MOST = 0.5, 1 / 3, 0.75
 """What may be left of a link's bandwidth: PCIe and ports fall back by halves, three flows share an
@@ -58,6 +61,78 @@ SLOW_MEMORY = 0.25
 def _gpudirect_off(context: Context) -> Words | None:
     on = context.networked and context.template.gpudirect
     return {"routing.gpudirect": "off"} if on else None
+
+
+@hypothesis(
+    "one_sided_gpudirect",
+    cause="a variable reached one node only: one end of each connection has no GPUDirect",
+    look="env | grep NCCL on every node: mpirun passes nothing without -x, ssh nothing of the "
+    "shell; NCCL_DEBUG=INFO of every rank",
+    tell="NCCL_DEBUG=INFO on the other nodes: `set by environment` and GDRDMA are missing there",
+    seen=True,
+    prior=0.5,
+    spread=0.4,
+    sign=r"NET_GDR_(?:LEVEL|READ)=",
+)
+def _one_sided_gpudirect(context: Context) -> Words | None:
+    return _gpudirect_off(context)
+
+
+@hypothesis(
+    "gpudirect_across_sockets",
+    cause="GPUDirect between a GPU and a NIC of another socket or root complex, which passes peer "
+    "traffic slowly",
+    look="nvidia-smi topo -m: SYS, NODE or PHB between GPU and NIC; NCCL_NET_GDR_LEVEL forced "
+    "beyond PXB; the slot of the NIC, NUMA settings of the BIOS (NPS)",
+    tell="ib_write_bw --use_cuda against host memory: GPU memory is slower; or NCCL_NET_GDR_LEVEL "
+    "unset: faster",
+    seen=False,
+    prior=1.0,
+    spread=0.4,
+    sign=r"NET_GDR_LEVEL=\W*(?:SYS|PHB|NODE|[3-9])",
+    shares=(HALF, THIRD, MOST),
+)
+def _gpudirect_across_sockets(context: Context, share: float = HALF) -> Words | None:
+    if not context.networked or not context.template.gpudirect or context.scale_up:
+        return None
+    return slowed(["node*.nic*<->*"], share)
+
+
+@hypothesis(
+    "remote_host_memory",
+    cause="without GPUDirect the network's buffers lie in host memory of another NUMA node",
+    look="numactl -H and the BIOS's NUMA setting (NPS1 instead of NPS4); processes bound to the "
+    "NIC's node; nvidia-smi topo -m",
+    tell="the test under numactl --cpunodebind and --membind of the NIC's node: faster",
+    seen=True,
+    prior=1.0,
+    spread=0.4,
+    sign=r"no GDRDMA|RDMA [Dd]isabled|NET_GDR_LEVEL",
+    denied=r"GDRDMA",
+    shares=(HALF, THIRD, MOST),
+)
+def _remote_host_memory(context: Context, share: float = HALF) -> Words | None:
+    if not context.networked:
+        return None
+    # The library sees the way through the sockets when it starts, and takes it for the port's rate.
+    rate_Bps = context.template.nic_rate_Bps * share
+    return {"node.nic_rate": exact_rate(rate_Bps), "routing.gpudirect": "off"}
+
+
+@hypothesis(
+    "old_plugin",
+    cause="an old network plug-in or driver: every message starts late",
+    look="NCCL_DEBUG=INFO: version of NET/OFI (aws-ofi-nccl), of libfabric and of the driver; "
+    "update them together",
+    tell="the same test with the current plug-in: small sizes take a fraction",
+    seen=False,
+    prior=1.0,
+    spread=0.6,
+    sign=r"NET/Plugin|OFI",
+)
+def _old_plugin(context: Context) -> Words | None:
+    plugged = context.template.nic_kind in ("efa", "slingshot")
+    return {"node.nic_latency": OLD_PLUGIN} if context.networked and plugged else None
 
 
 @hypothesis(
