@@ -107,6 +107,7 @@ def bulk_exchange(
         link=np.zeros(0, dtype=np.int64),
         weight=np.zeros(0),
         latency_s=np.full(n, float(latency_s.max())),
+        wire_s=np.full(n, float(costs.routes.latency_s.max())),
         # All messages of a rank are one, which takes no less than one of them on its channels.
         max_rate_Bps=np.full(n, min(float(most.min()) * (n - 1), thread_Bps)),
     )

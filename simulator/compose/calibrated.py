@@ -94,7 +94,7 @@ def scaled(collective: Collective, factor: float, efficiency: FloatArray) -> Col
         Above zero.
     efficiency
         Payload rate over physical rate of each link, shape (links,): bytes on the wire are not
-        scaled below it.
+        scaled below it, as latencies are not below the links'.
     """
     connections = collective.connections
     on_wire = np.maximum(factor, efficiency)
@@ -107,11 +107,11 @@ def scaled(collective: Collective, factor: float, efficiency: FloatArray) -> Col
         connections=replace(
             connections,
             weight=connections.weight * on_wire[connections.link],
-            latency_s=connections.latency_s * factor,
+            latency_s=np.maximum(connections.latency_s * factor, connections.wire_s),
             max_rate_Bps=connections.max_rate_Bps / factor,
         ),
         stages=stages,
-        launch_s=collective.launch_s * factor,
+        launch_s=max(collective.launch_s * factor, collective.launch_wire_s),
     )
 
 

@@ -190,7 +190,7 @@ class Hosts:
         """
         connections = lowered.connections
         size = call.size_bytes / max(call.world_size, 1)
-        latency_s = connections.latency_s * crowding
+        latency_s = _crowded(connections, crowding)
         if self.costs.eager_bytes and size > self.costs.eager_bytes["network"]:
             latency_s = 3.0 * latency_s
         peers_s = self.costs.peer_s * max(0, call.world_size - 2)
@@ -272,6 +272,12 @@ class Hosts:
             "scatter": whole + part,
         }.get(call.collective, 2.0 * whole)
         return 2.0 * self.costs.staging_s + moved / self.staging_Bps
+
+
+def _crowded(connections: Connections, crowding: float) -> FloatArray:
+    """Return latencies of processes that share cores: their own part takes longer."""
+    own_s = connections.latency_s - connections.wire_s
+    return np.asarray(connections.wire_s + own_s * crowding)
 
 
 def _added_bytes(stage: Stage) -> float:

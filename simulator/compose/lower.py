@@ -122,7 +122,7 @@ class Lowering:
         switch_fill
             Share of the rate of calls that NVSwitches reduce which the call's channels reach.
         """
-        connections, inverse, start_s = self._connections(
+        connections, inverse, start_s, start_wire_s = self._connections(
             schedule, group, protocol, router or self.router, copies, switch_fill
         )
         stages: list[StageTraffic] = []
@@ -150,6 +150,7 @@ class Lowering:
             connections=connections,
             stages=tuple(stages),
             launch_s=self.launch_s(group, protocol) + start_s,
+            launch_wire_s=start_wire_s,
         )
 
     def launch_s(self, group: IntArray, protocol: str) -> float:
@@ -227,8 +228,11 @@ class Lowering:
         router: Router,
         copies: float,
         switch_fill: float,
-    ) -> tuple[Connections, IntArray, float]:
-        """Return the connections, each edge's connection, and what the launch takes longer."""
+    ) -> tuple[Connections, IntArray, float, float]:
+        """Return the connections, each edge's connection, and what the launch takes longer.
+
+        The last number is the part of that in which data travel.
+        """
         slots = schedule.world_size + len(schedule.virtual)
         stages = schedule.stages
         empty = np.zeros(0, dtype=np.int64)
@@ -243,7 +247,9 @@ class Lowering:
             members = group[np.asarray(switch.members)]
             vertex[schedule.world_size + offset] = self.fabric.switch_vertex(switch.kind, members)
         costs = self.pair_costs(vertex[pairs // slots], vertex[pairs % slots], protocol, router)
-        latency_s, start_s = self._alphas(schedule, group, protocol, costs, pairs, slots)
+        latency_s, start_s, start_wire_s = self._alphas(
+            schedule, group, protocol, costs, pairs, slots
+        )
         costs = replace(costs, latency_s=latency_s)
         if schedule.algorithm in EXCHANGES and self.profile.exchange_share < 1.0:
             costs = self.crowded(costs)
@@ -255,6 +261,7 @@ class Lowering:
                 self._build(pairs, slots, np.arange(len(pairs)), costs, _no_cap(len(pairs))),
                 pair_of_edge,
                 start_s,
+                start_wire_s,
             )
         channels = schedule.n_channels
         key, inverse = _numbered(pair_of_edge * channels + channel)
@@ -293,7 +300,8 @@ class Lowering:
                 message_s = _mean_bytes(stages, inverse, len(pair)) / cap
                 shown_s = np.maximum(built.latency_s - message_s, 0.0)
                 shown_s = np.where(over_network, built.latency_s, shown_s)
-                built = replace(built, latency_s=shown_s)
+                wire_s = np.minimum(built.wire_s, shown_s)
+                built = replace(built, latency_s=shown_s, wire_s=wire_s)
             elif schedule.algorithm == "double_binary_tree" and over_network.any():
                 piece = _mean_bytes(stages, inverse, len(pair))
                 total = np.bincount(inverse, _joined(stages, "edge_bytes"), len(pair))
@@ -301,7 +309,7 @@ class Lowering:
                 nodes = len(np.unique(self.fabric.unit_of_node[self.fabric.node_of_gpu[group]]))
                 levels = 2 * (nodes.bit_length() - 1)
                 start_s += levels * float((stored / cap)[over_network].max())
-        return built, inverse, start_s
+        return built, inverse, start_s, start_wire_s
 
     def crowded(self, costs: PairCosts) -> PairCosts:
         """Return the costs of an exchange: several flows into a port leave it less than one."""
@@ -344,15 +352,15 @@ class Lowering:
         costs: PairCosts,
         pairs: IntArray,
         slots: int,
-    ) -> tuple[FloatArray, float]:
-        """Return the latency of each pair, and what the call pays once instead.
+    ) -> tuple[FloatArray, float, float]:
+        """Return the latency of each pair, what the call pays once instead, and the links' part.
 
         A pipeline (trees, NVSwitch reduction) pays a level's alpha once: the pieces that follow
         are on their way while the first is handled (NCCL keeps eight slots per connection).
         """
         profile = self.profile
         if not profile.level_alpha_s:
-            return costs.latency_s, 0.0
+            return costs.latency_s, 0.0, 0.0
         src, dst = pairs // slots, pairs % slots
         real = (src < len(group)) & (dst < len(group))
         if schedule.algorithm not in PIPELINED:
@@ -365,8 +373,10 @@ class Lowering:
                     # A sender waits until the next rank is in the same call; lines of LL are just
                     # written, so that there calls follow each other like the data.
                     start_s += float(costs.latency_s.max())
-                return costs.latency_s * profile.chain_share, start_s
-            return costs.latency_s, start_s
+                # The library's part of a hop overlaps with its neighbours'; the links' does not.
+                links_s = costs.routes.latency_s
+                return links_s + (costs.latency_s - links_s) * profile.chain_share, start_s, 0.0
+            return costs.latency_s, start_s, 0.0
         share = profile.alpha_share.get(self.main_generation, 1.0)
         level = np.array(
             [
@@ -381,13 +391,14 @@ class Lowering:
         outside = real & ~inside
         extra = self.network_extra_s(costs.routes.link, costs.routes.indptr)
         links_s = costs.routes.latency_s
-        start_s = 0.0
+        start_s = wire_s = 0.0
         levels = len(per_unit).bit_length() - 1
         if outside.any():
             hop_s = level[costs.path_kind[outside]] + extra[outside]
             if schedule.algorithm in SWITCHED and profile.switch_level_s > 0:
                 hop_s = profile.switch_level_s + extra[outside]
             start_s += 2 * levels * float((hop_s + links_s[outside]).max())
+            wire_s += 2 * levels * float(links_s[outside].max())
         network = costs.path_kind == PATH_KINDS.index("network")
         if schedule.algorithm in OVER_NETWORK_SWITCHES and network.any():
             # One exchange with the switches, as the library's model has it; assumed: what a level
@@ -396,16 +407,19 @@ class Lowering:
             if schedule.algorithm in SWITCHED and profile.switch_level_s > 0:
                 between_s = profile.switch_level_s
             start_s += between_s + float(extra[network].max() + 2 * links_s[network].max())
+            wire_s += 2 * float(links_s[network].max())
         if schedule.algorithm in SWITCHED:
             # To the switch and back, twice: reduced, then multicast.
             near = ~real & ~network
             start_s += profile.switch_alpha_s + 4 * float(links_s[near].max(initial=0.0))
+            wire_s += 4 * float(links_s[near].max(initial=0.0))
         elif inside.any():
             hop_s = level[costs.path_kind[inside]] + links_s[inside]
             # In a chain rank by rank; to the heads of the node all at once.
             hops = 1 if schedule.algorithm == "collnet_direct" else per_unit.max() - 1
             start_s += 2 * float(hops * hop_s.max())
-        return np.zeros(len(pairs)), start_s
+            wire_s += 2 * float(hops * links_s[inside].max())
+        return np.zeros(len(pairs)), start_s, wire_s
 
     def exchange_channel_Bps(
         self, path_kind: IntArray, group: IntArray, protocol: str
@@ -470,6 +484,7 @@ class Lowering:
             weight=weight,
             latency_s=costs.latency_s[pair],
             max_rate_Bps=cap,
+            wire_s=np.minimum(costs.routes.latency_s, costs.latency_s)[pair],
         )
 
 

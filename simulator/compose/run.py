@@ -22,6 +22,7 @@ from simulator.compose.cluster import Choice, Cluster
 from simulator.compose.faults import link_changes, tell_dead_nics
 from simulator.compose.idle import idle_choices
 from simulator.compose.idle_costs import told_idle_overrides
+from simulator.compose.latency_bound import latency_bound_s
 from simulator.compose.programs import (
     Planned,
     call_of,
@@ -318,6 +319,11 @@ class _Runner:
         if call.world_size > 1 and window_s < limit_s * (1 - 1e-9):
             raise AssertionError(
                 f"{record.name}: {window_s} s is below the bandwidth lower bound of {limit_s} s"
+            )
+        travel_s = latency_bound_s(self.cluster, call, group)
+        if window_s < travel_s * (1 - 1e-9):
+            raise AssertionError(
+                f"{record.name}: {window_s} s is below the {travel_s} s that its data travel"
             )
         algbw = call.size_bytes / time_s if time_s > 0 else 0.0
         link, kind, busy = self._binding(lowered, time_s)

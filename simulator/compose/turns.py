@@ -62,6 +62,7 @@ def in_turns(summed: Collective, sample: Collective, capacity_Bps: FloatArray) -
         connections=replace(
             summed.connections,
             latency_s=np.full(n, step_s - on_wire_s),
+            wire_s=min(float(np.mean(sample.connections.wire_s)), step_s - on_wire_s),
             max_rate_Bps=np.full(n, rate_Bps),
         ),
         stages=(

@@ -59,6 +59,8 @@ class Connections:
     """From the last byte leaving the source to its use at the destination, shape (connections,)."""
     max_rate_Bps: FloatArray
     """Payload rate that the connection itself cannot exceed (inf: links only)."""
+    wire_s: FloatArray | float = 0.0
+    """Part of `latency_s` that data travel: nothing that is known of software shortens it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,8 @@ class Collective:
     stages: tuple[StageTraffic, ...]
     launch_s: float
     """Time from the call on a rank to its first send."""
+    launch_wire_s: float = 0.0
+    """Part of `launch_s` that data travel: a pipeline's latencies are counted once, there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

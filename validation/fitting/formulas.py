@@ -122,11 +122,13 @@ class Pipeline:
             for levels, time, edge in zip(self.fill, d, self.edges, strict=True)
         )
         if self.chain:
-            # The last hop's first message is among the busy time; alphas show a share only.
+            # The last hop's first message is among the busy time; alphas show a share only, and
+            # the links' latency all of it.
             way -= d[int(np.argmax(self.fill))]
             hidden = 1.0 - values.get("chain.latency_share", 1.0)
             alphas = [edge.latency_s(values) for edge in self.edges]
-            way -= hidden * sum(n * a for n, a in zip(self.fill, alphas, strict=True))
+            for levels, alpha, edge in zip(self.fill, alphas, self.edges, strict=True):
+                way -= hidden * levels * (alpha - edge.base_s)
             way += max(alphas) if self.waits else 0.0
         return float(busy + way)
 
