@@ -23,6 +23,7 @@ from simulator.compose.faults import link_changes, tell_dead_nics
 from simulator.compose.idle import idle_choices
 from simulator.compose.idle_costs import told_idle_overrides
 from simulator.compose.latency_bound import latency_bound_s
+from simulator.compose.level import AS_OTHERS, ASKED, SUMMED, TOO_MANY, has_to_fold, may_fold
 from simulator.compose.programs import (
     Planned,
     call_of,
@@ -49,6 +50,7 @@ from simulator.fabric.model import LINK_KINDS
 from simulator.results.model import Provenance, Row, RunResult
 from simulator.scenario.calls import ROOTED
 from simulator.scenario.resolved import Resolved
+from simulator.scenario.schema import CollectiveSpec
 
 __all__ = ["run_resolved"]
 
@@ -68,6 +70,7 @@ def run_resolved(
     record: bool | None = None,
     cluster: Cluster | None = None,
     on_progress: OnProgress | None = None,
+    fold: bool = False,
 ) -> RunResult:
     """Simulate one variant of a scenario.
 
@@ -82,6 +85,8 @@ def run_resolved(
         environment; None: build it.
     on_progress
         Called with (rows done, rows in all) after each size of a sweep.
+    fold
+        Take the folded level where the scenario leaves it open.
 
     Returns
     -------
@@ -94,10 +99,10 @@ def run_resolved(
         What the scenario asks for cannot be built, or the run cannot finish.
     """
     try:
-        result = _run(resolved, record, cluster, on_progress)
+        result = _run(resolved, record, cluster, on_progress, fold)
         if cluster is None and resolved.costs.overrides:
             result = told_idle_overrides(
-                result, resolved, lambda other: _run(other, False, build_cluster(other), None)
+                result, resolved, lambda other: _run(other, False, build_cluster(other), None, fold)
             )
         return result
     except CollsimError as error:
@@ -126,6 +131,7 @@ def _run(
     record: bool | None,
     cluster: Cluster | None,
     on_progress: OnProgress | None,
+    fold: bool,
 ) -> RunResult:
     tells_idle = cluster is None and bool(resolved.env)
     cluster = cluster or build_cluster(resolved)
@@ -133,7 +139,8 @@ def _run(
         from simulator.compose.step.run import run_training
 
         return run_training(cluster, resolved, record=bool(record or resolved.engine.record))
-    runner = _Runner(cluster, resolved, bool(resolved.engine.record) if record is None else record)
+    recorded = bool(resolved.engine.record) if record is None else record
+    runner = _Runner(cluster, resolved, recorded, fold=fold)
     if resolved.kind == "collective":
         return runner.sweep(on_progress, tells_idle=tells_idle)
     return runner.step()
@@ -143,6 +150,8 @@ def _run(
 class _Simulated:
     outcome: Outcome
     planned: Planned
+    level_reason: str
+    """Why calls of the folded level are there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +165,11 @@ class _Swept:
 class _Runner:
     """One variant: its cluster, and the engine's settings taken from the scenario."""
 
-    def __init__(self, cluster: Cluster, resolved: Resolved, record: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, resolved: Resolved, record: bool, *, fold: bool = False
+    ) -> None:
+        self.fold = fold
+        """Where the level is free: folded, as the rest of a sweep is."""
         self.cluster = cluster
         self.resolved = resolved
         self.record = record
@@ -213,30 +226,50 @@ class _Runner:
         warnings: list[str] = []
         try:
             for index, size_bytes in enumerate(sizes):
-                call = call_of(spec, len(group), size_bytes)
-                choice = choose(
-                    self.cluster,
-                    call,
-                    group,
-                    algorithm=spec.algorithm,
-                    protocol=spec.protocol,
-                    channels=spec.channels,
+                call, choice, done, row = self._sized(
+                    spec, group, size_bytes, record=self.record and index == len(sizes) - 1
                 )
-                planned = plan_call(self.cluster, spec, size_bytes, group, choice, self.late_s)
-                done = self._simulate(planned, record=self.record and index == len(sizes) - 1)
-                record, lowered = done.outcome.collectives[0], planned.collectives()[0]
-                rows.append(self._row(call, group, choice, record, lowered))
+                rows.append(row)
                 chosen.append((call, choice))
                 last = done
                 warnings += [text for text in done.outcome.warnings if text not in warnings]
                 if on_progress is not None:
                     on_progress(index + 1, len(sizes))
+            if has_to_fold(rows) and may_fold(self.resolved, rows):
+                for index, row in enumerate(rows):
+                    if row.level == "steps":
+                        _, _, last, rows[index] = self._sized(spec, group, sizes[index], fold=True)
         except KeyboardInterrupt:
             if not rows:
                 raise
             warnings.insert(0, f"interrupted: {len(rows)} of {len(sizes)} sizes are done")
         assert last is not None
         return _Swept(rows=rows, chosen=chosen, last=last, warnings=warnings)
+
+    def _sized(
+        self,
+        spec: CollectiveSpec,
+        group: IntArray,
+        size_bytes: int,
+        *,
+        record: bool = False,
+        fold: bool = False,
+    ) -> tuple[Call, Choice, _Simulated, Row]:
+        """Return what a call of one size is, how it is carried out, and its row."""
+        call = call_of(spec, len(group), size_bytes)
+        choice = choose(
+            self.cluster,
+            call,
+            group,
+            algorithm=spec.algorithm,
+            protocol=spec.protocol,
+            channels=spec.channels,
+        )
+        planned = plan_call(self.cluster, spec, size_bytes, group, choice, self.late_s)
+        done = self._simulate(planned, record=record, fold=fold or self.fold)
+        found, lowered = done.outcome.collectives[0], planned.collectives()[0]
+        row = self._row(call, group, choice, found, lowered, done.level_reason)
+        return call, choice, done, row
 
     def step(self) -> RunResult:
         """Return the table of all collectives of programs, a generator or several jobs.
@@ -257,7 +290,7 @@ class _Runner:
             longest = max(records, key=_duration_s)
             lowered = longest.collective
             call, group, choice = planned.calls[id(lowered)]
-            row = self._row(call, group, choice, longest, lowered)
+            row = self._row(call, group, choice, longest, lowered, done.level_reason)
             label = f"{job}: {family}" if job else family
             times = f" ×{len(records)}" if len(records) > 1 else ""
             rows.append(replace(row, variant=label + times))
@@ -269,16 +302,29 @@ class _Runner:
 
     # -- the engine ---------------------------------------------------------------------------
 
-    def _simulate(self, planned: Planned, *, record: bool) -> _Simulated:
-        engine = self.resolved.engine
-        level = cast("Level", engine.level)
-        # Training steps make hundreds of calls, of which each lasts for many messages; and the
-        # constants of a library are fitted at the folded level, so they hold there.
-        folds = self.resolved.kind == "steps" or self.cluster.profile.per_channel
-        if level == "auto" and folds and not self.jitter and not record:
-            level = "folded"
+    def _level(self, planned: Planned, record: bool) -> tuple[Level, str]:
+        """Return the level to ask the engine for, and why where that is ``folded``.
+
+        Training steps make hundreds of calls, of which each lasts for many messages; and the
+        constants of a library are fitted at the folded level, so they hold there.
+        """
+        level = cast("Level", self.resolved.engine.level)
         if any(stage.wire_bytes is not None for c in planned.collectives() for stage in c.stages):
-            level = "folded"
+            return "folded", SUMMED
+        if level != "auto":
+            return level, ASKED
+        if not self.jitter and not record:
+            if self.cluster.profile.per_channel:
+                return "folded", f"the constants of {self.cluster.profile.name} are fitted there"
+            if self.resolved.kind == "steps":
+                return "folded", "programs are timed there"
+        return level, TOO_MANY
+
+    def _simulate(self, planned: Planned, *, record: bool, fold: bool = False) -> _Simulated:
+        engine = self.resolved.engine
+        level, reason = self._level(planned, record)
+        if fold and level == "auto":
+            level, reason = "folded", AS_OTHERS
         outcome = simulate(
             self.cluster.network,
             planned.programs,
@@ -291,7 +337,7 @@ class _Runner:
             compute_slowdown=self.resolved.perturb.compute_slowdown - 1.0,
             record=record,
         )
-        return _Simulated(outcome=outcome, planned=planned)
+        return _Simulated(outcome=outcome, planned=planned, level_reason=reason)
 
     def _reroute(
         self, planned: Planned, collective: Collective, dead: frozenset[int]
@@ -311,6 +357,7 @@ class _Runner:
         choice: Choice,
         record: CollectiveRecord,
         lowered: Collective,
+        level_reason: str,
     ) -> Row:
         least_s = self.cluster.profile.least_call_s * self.cluster.factor(call, group, choice)
         time_s = max(self._measured_s(call, record), least_s)
@@ -344,6 +391,7 @@ class _Runner:
             redop=self._redop(call),
             root=call.root if call.collective in ROOTED else -1,
             level=record.level,
+            level_reason=level_reason if record.level == "folded" else "",
             bound_s=limit_s if limit_s > 0 else None,
             binding_link=link,
             binding_kind=kind,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from simulator.base.errors import CollsimError, InternalError, ScenarioError, expected
+from simulator.compose.level import has_to_fold, may_fold
 from simulator.compose.run import run_resolved
 from simulator.compose.variants import idle_axes, told_by_variant
 from simulator.compose.workers import noted_signals, work_apart
@@ -72,6 +73,7 @@ def run_set(
                 done[index] = outcome
             if on_progress is not None:
                 on_progress(len(done) + len(failed), len(variants))
+        _bring_to_one_level(variants, done, record)
     except KeyboardInterrupt:
         interrupted = True
         if not done:
@@ -83,6 +85,17 @@ def run_set(
         text = f"interrupted: {len(done)} of {len(variants)} variants are done"
         merged = replace(merged, warnings=(text, *merged.warnings))
     return _with_warnings(replace(merged, failures=_failures(scenarios, failed)), scenarios)
+
+
+def _bring_to_one_level(
+    variants: tuple[Resolved, ...], done: dict[int, RunResult], record: bool | None
+) -> None:
+    """Fold the others where variants had to be folded: they are there to be compared."""
+    if not has_to_fold(row for result in done.values() for row in result.rows):
+        return
+    for index, result in sorted(done.items()):
+        if may_fold(variants[index], result.rows):
+            done[index] = run_resolved(variants[index], record=record, fold=True)
 
 
 def _outcomes(

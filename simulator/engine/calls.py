@@ -128,7 +128,7 @@ class Call:
 
     def _contended_mode(self) -> str:
         """Return ``flows``, or ``folded`` where that is allowed and messages are too many."""
-        return "flows" if self._run.afford(self.prepared.n_messages, self.collective) else "folded"
+        return "flows" if self._run.afford(self.prepared) else "folded"
 
     def _begin_s(self) -> FloatArray:
         """When each rank's first send may leave; inf: it has not called."""

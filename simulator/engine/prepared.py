@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.contention import Demand, analyse
+from simulator.engine.contention import Demand, analyse, stages_fit
 from simulator.engine.messages import count_messages
 from simulator.engine.phases import Phase, phases_of
 from simulator.engine.routes import (
@@ -25,6 +25,9 @@ __all__ = ["Prepared", "PreparedCalls", "wire_bytes"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+NEAR_BOUND = 1.01
+"""A folded call this close to its busiest link's time is held to be right."""
 
 
 def wire_bytes(connections: Connections, payload: FloatArray, n_links: int) -> FloatArray:
@@ -46,6 +49,7 @@ class Prepared:
         self._wire: FloatArray | None = None
         self._links: NDArray[np.bool_] | None = None
         self._blockers: dict[int, bool] = {}
+        self._doubt: str | None = None
 
     def with_capacity(self, capacity_Bps: FloatArray) -> Prepared:
         """Return the same on links of other capacities, with what does not depend on them."""
@@ -85,6 +89,40 @@ class Prepared:
         if self._phases is None:
             self._phases = phases_of(self.collective, self.capacity_Bps)
         return self._phases
+
+    @property
+    def doubt(self) -> str:
+        """Why the folded level may time the call wrongly; empty: it is right.
+
+        Notes
+        -----
+        Folded, a message keeps the rate that it has with all messages of its step on the wire,
+        and those of other steps are not met.  That is right where no link can be overfull, where
+        there is but one step, and where the busiest link works all the time anyway.
+        """
+        if self._doubt is None:
+            self._doubt = self._doubted()
+        return self._doubt
+
+    def _doubted(self) -> str:
+        one_step = len(self.phases) == 1 and self.phases[0].model is None
+        if self.demand.resolve == "never" or one_step:
+            return ""
+        if self.demand.resolve == "stages":
+            return "" if self._stages_apart() else "messages of different stages meet on links"
+        whole_s = sum(phase.alone_s + phase.tail_s for phase in self.phases)
+        wire = sum((phase.wire_bytes for phase in self.phases), np.zeros(len(self.capacity_Bps)))
+        used = wire > 0
+        least_s = float((wire[used] / self.capacity_Bps[used]).max(initial=0.0))
+        if whole_s <= NEAR_BOUND * least_s:
+            return ""
+        return "messages that wait for each other share links"
+
+    def _stages_apart(self) -> bool:
+        """Return whether stages that share a link do so one after the other, all ranks on time."""
+        call_s = np.zeros(len(self.collective.group))
+        wave = self.plan.run(call_s, self.rate_Bps, spans=True)
+        return stages_fit(self.collective, wave, self.demand, self.rate_Bps, self.capacity_Bps)
 
     @property
     def wire(self) -> FloatArray:

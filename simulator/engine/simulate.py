@@ -40,7 +40,8 @@ def simulate(
         ``steps``: every message.  A call whose links nobody else can fill is a max-plus wave;
         otherwise each message is a flow that shares links max-min fairly.  ``folded``: one flow
         per stage.  ``auto``: ``steps`` up to `max_transfers` messages in all, of which up to a
-        thousandth may share links; beyond, ``folded``.
+        thousandth may share links, a four-hundredth in calls that ``folded`` may time wrongly;
+        beyond, ``folded``, with a warning where it is in doubt.
     max_transfers
         Messages of the whole run that ``auto`` simulates one by one.
     changes

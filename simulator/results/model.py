@@ -66,6 +66,8 @@ class Row:
     """Root rank, −1 where there is none."""
     level: str = ""
     """Level of detail of the engine: ``steps`` or ``folded``."""
+    level_reason: str = ""
+    """Why that level was taken, in a few words."""
     bound_s: float | None = None
     """Bandwidth lower bound of the time; None where none is known."""
     binding_link: str = ""
@@ -314,6 +316,7 @@ FRAME_COLUMNS = (
     "bandwidth_us",
     "uncertainty_us",
     "library_algorithm",
+    "level_reason",
 )
 """Columns of `RunResult.to_frame` and of the CSV file; new ones are only ever appended."""
 

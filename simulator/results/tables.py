@@ -98,6 +98,7 @@ def summary_table(result: RunResult) -> Table:
     remarks = ["busbw in GB/s (10^9 bytes/s); %bound: bandwidth lower bound / time"]
     if ranged:
         remarks.append(_RANGE_REMARK)
+    remarks += _level_remark(rows)
     return Table(
         columns=tuple(columns), rows=tuple(lines), title=result.title, remarks=tuple(remarks)
     )
@@ -189,8 +190,18 @@ def comparison_table(rows: Sequence[Row], *, title: str = "Comparison") -> Table
         remarks=(
             f"busbw in GB/s; ratio: {what}; binds: kind of link that limits",
             *([_RANGE_REMARK] if ranged else []),
+            *_level_remark(rows),
         ),
     )
+
+
+def _level_remark(rows: Sequence[Row]) -> list[str]:
+    """Return the level of detail of the rows, and why they are folded."""
+    told = dict.fromkeys((row.level, row.level_reason) for row in rows if row.level)
+    if not told:
+        return []
+    names = [f"{level} ({reason})" if reason else level for level, reason in sorted(told)]
+    return [f"level: {', '.join(names)}"]
 
 
 def step_table(steps: Sequence[StepSummary], *, title: str = "Steps") -> Table:

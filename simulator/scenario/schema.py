@@ -194,13 +194,18 @@ class EngineSpec:
     level: str = option(
         "name",
         "auto",
-        doc="`steps` simulates every transfer, `folded` one flow per edge and stage.",
+        doc="`steps` simulates every transfer, `folded` one flow per edge and stage. "
+        "`auto`: `folded` for libraries whose constants are fitted there (nccl, rccl), for "
+        "programs and jobs, and where transfers are too many (docs/model.md has the rule); the "
+        "level and its reason stand below the table.",
         choices=("auto", "steps", "folded"),
     )
     max_transfers: int = option(
         "count",
         20_000_000,
-        doc="auto takes `folded` above this number of transfers.",
+        doc="auto takes `folded` above this number of transfers, above a thousandth of it "
+        "where they share links, and above a four-hundredth where they do so in ways that "
+        "`folded` does not follow; then with a warning.",
         minimum=1,
         maximum=MOST_TRANSFERS,
     )
