@@ -58,7 +58,7 @@ def command(
     data_parallel: Annotated[
         str | None, typer.Option(help="ddp, zero1, zero2, zero3, fsdp, hsdp.")
     ] = None,
-    zero: Annotated[str | None, typer.Option(help="ZeRO stage: 0, 1, 2, 3.")] = None,
+    zero: Annotated[str | None, typer.Option(help="0-3: ddp, zero1, zero2, zero3.")] = None,
     deepspeed: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="DeepSpeed's JSON: ZeRO, batches, precision, offload."),
@@ -74,7 +74,10 @@ def command(
     recompute: Annotated[str, typer.Option(help="none, selective, full.")] = "none",
     precision: Annotated[str, typer.Option(help="bf16, fp16, fp8, fp4, tf32, fp32.")] = "bf16",
     framework: Annotated[
-        str | None, typer.Option(help="megatron, deepspeed or torch: whose defaults hold.")
+        str | None,
+        typer.Option(
+            help="megatron, deepspeed (zero2, zero3) or torch (fsdp): whose defaults hold."
+        ),
     ] = None,
     profile: Profile = "auto",
     set_: Settings = None,
@@ -115,7 +118,6 @@ def command(
         stages = {"0": "ddp", "1": "zero1", "2": "zero2", "3": "zero3"}
         words = [stages.get(stage.strip(), stage.strip()) for stage in zero.split(",")]
         kind = ",".join(words)
-        framework = framework or "deepspeed"
     given = {
         "node": node,
         "nodes": nodes,
@@ -237,8 +239,14 @@ def _of_deepspeed(file: str, words: dict[str, str]) -> dict[str, str]:
 
 
 def _framework(kind: str | None) -> str:
-    """Return the framework that people mean who name a kind of data parallelism."""
-    first = (kind or "").split(",")[0]
-    if first in ("zero2", "zero3"):
-        return "deepspeed"
-    return "torch" if first in ("fsdp", "hsdp") else "megatron"
+    """Return the framework that people mean who name kinds of data parallelism.
+
+    One for all kinds of a sweep, so that only the kind differs: that of the first kind which
+    Megatron-LM does not have.
+    """
+    for word in (kind or "").split(","):
+        if word.strip() in ("zero2", "zero3"):
+            return "deepspeed"
+        if word.strip() in ("fsdp", "hsdp"):
+            return "torch"
+    return "megatron"

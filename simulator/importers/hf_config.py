@@ -9,6 +9,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from simulator.base.errors import CollsimError, Problem, nearest
@@ -37,6 +38,8 @@ class _Config:
         self.values = values
         self.shown = shown
         self.problems: list[Problem] = []
+        self.seq_assumed = False
+        """The file does not tell how long sequences are."""
 
     def problem(self, key: str, message: str, allowed: str = "") -> None:
         self.problems.append(Problem(file=self.shown, key=key, message=message, allowed=allowed))
@@ -86,10 +89,15 @@ class _Config:
             return "swiglu" if gated else "gelu"
         return known[text]
 
+    def positions(self, *keys: str, default: int) -> int:
+        """Return the longest positions; remember when the default stands in for them."""
+        self.seq_assumed = self.first(*keys)[1] is None
+        return self.size(*keys, default=default)
+
     def seq(self, *keys: str, default: int = 2048) -> int:
         """Return a default sequence from the longest positions."""
         scaling = self.values.get("rope_scaling")
-        longest = self.size(*keys, default=default)
+        longest = self.positions(*keys, default=default)
         if isinstance(scaling, Mapping):
             original = scaling.get("original_max_position_embeddings")
             if isinstance(original, int) and original > 0:
@@ -215,7 +223,7 @@ def _gpt2(c: _Config) -> Sizes:
         "heads": c.size("n_head", default=12),
         "ffn": c.size("n_inner", default=4 * hidden),
         "vocab": c.size("vocab_size", default=50257),
-        "seq": c.size("n_positions", "n_ctx", default=1024),
+        "seq": c.positions("n_positions", "n_ctx", default=1024),
         "activation": c.activation("activation_function", gated=False, default="gelu_new"),
         "tied": c.flag("tie_word_embeddings", True),
     }
@@ -246,7 +254,7 @@ def _opt(c: _Config) -> Sizes:
         "heads": c.size("num_attention_heads"),
         "ffn": c.size("ffn_dim"),
         "vocab": c.size("vocab_size", default=50272),
-        "seq": c.size("max_position_embeddings", default=2048),
+        "seq": c.positions("max_position_embeddings", default=2048),
         "activation": c.activation("activation_function", gated=False, default="relu"),
         "position_offset": 2,
         "tied": c.flag("tie_word_embeddings", True),
@@ -289,7 +297,7 @@ def _encoder(c: _Config) -> Sizes:
 def _bert(c: _Config) -> Sizes:
     return _encoder(c) | {
         "vocab": c.size("vocab_size", default=30522),
-        "seq": c.size("max_position_embeddings", default=512),
+        "seq": c.positions("max_position_embeddings", default=512),
         "token_types": c.size("type_vocab_size", default=2),
         "embedding_norm": True,
         "post_norm": True,
@@ -405,7 +413,7 @@ def read(source: JsonSource, *, name: str | None = None) -> Model:
         raise ForeignFileError(config.problems)
     title = name or str(values.get("_name_or_path") or "") or kind
     try:
-        return from_dims(
+        model = from_dims(
             name=title, source=shown if shown not in ("", "text") else "a config.json", **sizes
         )
     except CollsimError as error:
@@ -415,3 +423,6 @@ def read(source: JsonSource, *, name: str | None = None) -> Model:
                 for p in error.problems
             ]
         ) from None
+    if config.seq_assumed:
+        return replace(model, traits={**model.traits, "seq_assumed": True})
+    return model

@@ -19,6 +19,7 @@ from simulator.importers.megatron_flags import Flags, FlagSource, read_flags
 from simulator.importers.registry import importer
 from simulator.importers.source import ForeignFileError
 from simulator.models import Model, from_dims
+from simulator.models.vocabulary import padded_vocabulary
 from simulator.training.strategy import AXES, DataParallel, Kind, Precision, Strategy
 
 __all__ = ["MegatronPlan", "read"]
@@ -227,8 +228,7 @@ def _vocabulary(r: _Reader) -> int:
         words = int(named[1]) * 1000
         r.warnings.append(f"a vocabulary of {words} words, by the name of the tokeniser's file")
     multiple = r.count("make-vocab-size-divisible-by", 128)
-    multiple *= r.count("tensor-model-parallel-size", 1)
-    return -(-words // multiple) * multiple
+    return padded_vocabulary(words, r.count("tensor-model-parallel-size", 1), multiple)
 
 
 def _expert_layers(r: _Reader, layers: int) -> dict[str, int]:

@@ -386,5 +386,10 @@ class AttentionPart:
         else:
             weights = d.hidden * ((d.heads + d.kv_heads) * d.head_dim + d.kv_heads * d.value_dim)
         weights += d.heads * d.value_dim * d.hidden
+        return 2.0 * seq * weights + self.core_flops(seq)
+
+    def core_flops(self, seq: int) -> float:
+        """Return forward FLOPs of one sequence's scores and of the sums of values."""
+        d = self.dims
         keys = min(seq, d.window) if self.windowed else seq
-        return 2.0 * seq * weights + 2.0 * seq * keys * d.heads * (d.head_dim + d.value_dim)
+        return 2.0 * seq * keys * d.heads * (d.head_dim + d.value_dim)

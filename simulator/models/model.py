@@ -96,6 +96,13 @@ class Layer(ABC):
         Matrix products and attention with all keys (no causal halving); backward is twice that.
         """
 
+    def recomputed_flops(self, part: Slice) -> float:
+        """Return FLOPs that the backward of one whole sequence computes again.
+
+        By the convention of `model_flops`; `part` tells the kind of recomputation, no split.
+        """
+        return self.model_flops(part.seq) if part.recompute == "full" else 0.0
+
     def parameters_on(self, part: Slice) -> int:
         """Return parameters held by one rank of tensor and expert axes."""
         ways = {

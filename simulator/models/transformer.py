@@ -15,7 +15,7 @@ from typing import Literal
 from simulator.models.attention import AttentionPart
 from simulator.models.dims import Dims
 from simulator.models.feedforward import DensePart, ExpertsPart
-from simulator.models.kernels import Operation, Phase, Work
+from simulator.models.kernels import Gemm, Operation, Phase, Work
 from simulator.models.local import (
     column,
     column_backward,
@@ -171,6 +171,21 @@ class Block(Layer):
     def model_flops(self, seq: int) -> float:
         """Return forward FLOPs of one sequence."""
         return self.shape.attention.flops(seq) + self.shape.feed.flops(seq)
+
+    def recomputed_flops(self, part: Slice) -> float:
+        """Return FLOPs that the backward of one whole sequence computes again.
+
+        The core of attention once more in Megatron-LM's selective recomputation; the products
+        that are not kept where operators are chosen.
+        """
+        if part.recompute == "selective":
+            return self.shape.attention.core_flops(part.seq)
+        if part.recompute == "operators":
+            whole = Slice(
+                micro_batch=1, seq=part.seq, attention=part.attention, recompute="operators"
+            )
+            return sum(o.flops for o in _again(self.shape, whole) if isinstance(o, Gemm))
+        return super().recomputed_flops(part)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,7 +105,9 @@ class TrainingSpec:
     bucket_bytes: int | None = option(
         "size", None, doc="Gradients of a bucket; auto: the framework's.", minimum=64 * 1024
     )
-    first_bucket_bytes: int = option("size", 2**20, doc="DDP's first bucket.", minimum=1)
+    first_bucket_bytes: int | None = option(
+        "size", None, doc="PyTorch DDP's first bucket; auto: `bucket`, or 1 MiB.", minimum=1
+    )
     prefetch: int = option("count", 1, doc="Units that zero3 and fsdp gather ahead.")
     reshard_after_forward: bool = option(
         "flag", True, doc="fsdp frees parameters after the forward; no: keeps them (ZeRO-2-like)."

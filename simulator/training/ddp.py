@@ -9,7 +9,7 @@ from simulator.training.buckets import Bucket, bucket_plan, buckets, print_plan
 from simulator.training.generators import ddp_step
 from simulator.training.hooks import hooked
 from simulator.training.plan import Task, Wait
-from simulator.training.reduce import TORCH_CAP_BYTES, BucketedSync, GradientBucket
+from simulator.training.reduce import BucketedSync, GradientBucket, torch_limits_bytes
 from simulator.training.strategy import Strategy
 from simulator.training.tape import Tape
 
@@ -89,10 +89,10 @@ def ddp_buckets(model: Model, strategy: Strategy) -> str:
     """
     own = [p for layer in model.layers for p in layer.parameters if not p.tied_to]
     options = strategy.data_parallel
-    given = options.bucket_bytes
+    first, cap = torch_limits_bytes(options)
     plan = bucket_plan(
         [parameter.count * strategy.precision.reduce_bytes for parameter in own],
-        first_bucket_bytes=options.first_bucket_bytes if given is None else given,
-        bucket_cap_bytes=TORCH_CAP_BYTES if given is None else given,
+        first_bucket_bytes=first,
+        bucket_cap_bytes=cap,
     )
     return print_plan(plan, [parameter.name for parameter in own])

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 
-from simulator.models.kernels import Gemm, Operation
+from simulator.models.kernels import Gemm, MemoryBound
+from simulator.training.gpu_time import ComputeLike
 from simulator.training.plan import Wait
 from simulator.training.reduce import GradientBucket
 from simulator.training.sharing import StageContext
@@ -22,6 +23,8 @@ HOOKS = ("none", "fp16", "bf16", "int8", "fp8", "top_k", "power_sgd")
 MIN_COMPRESSION_RATE = 2
 """PowerSGDState: a matrix is compressed where its factors are smaller by more than this."""
 INDEX_BYTES = 4
+_TILE = 32
+"""Columns of fp32 in a memory line of 128 bytes: narrower products are vectors' work."""
 SELECT_PASSES = 4
 """Readings of all values by a radix selection of the k largest: 8 bits each."""
 
@@ -110,6 +113,27 @@ def _top_k(tape: Tape, bucket: GradientBucket, axis: str, context: StageContext)
     tape.compute(f"expand {bucket.name}", seconds, "compress", "hook")
 
 
+def _skinny_s(
+    name: str, sizes: tuple[int, int, int], rank: int, width: int, compute: ComputeLike
+) -> float:
+    """Return the time of a product ``[m, k] x [k, n]`` one of whose extents is the rank.
+
+    A matrix times a few columns streams the matrix: the memory bounds it.  From `_TILE` columns
+    on it is a product like others, cut into tiles; below, so many of a tile's columns count.
+    Both grow with the rank.
+    """
+    m, n, k = sizes
+    streamed = MemoryBound(
+        name=name, phase="forward", n_bytes=float(width) * (m * k + k * n + m * n), launches=1
+    )
+    columns = -(-rank // _TILE) * _TILE
+    m, n, k = (columns if extent == rank else extent for extent in sizes)
+    tiled = Gemm(name=name, phase="forward", m=m, n=n, k=k, dtype="float32")
+    (stream_s,) = compute.work_s([streamed], "float32")
+    (tiled_s,) = compute.work_s([tiled], "float32")
+    return max(stream_s, tiled_s * min(1.0, rank / _TILE))
+
+
 def _power_sgd(tape: Tape, bucket: GradientBucket, axis: str, context: StageContext) -> None:
     rank = context.strategy.data_parallel.hook_rank
     width = context.strategy.precision.reduce_bytes
@@ -117,10 +141,9 @@ def _power_sgd(tape: Tape, bucket: GradientBucket, axis: str, context: StageCont
     cast_s = context.compute.cast_s
 
     def products(name: str, sizes: list[tuple[int, int, int]]) -> float:
-        work: list[Operation] = [
-            Gemm(name=name, phase="forward", m=m, n=n, k=k, dtype="float32") for m, n, k in sizes
-        ]
-        return sum(context.compute.work_s(work, "float32"))
+        return sum(
+            _skinny_s(name, sizes_of_one, rank, width, context.compute) for sizes_of_one in sizes
+        )
 
     dense = bucket.count - sum(n * m for n, m in shapes)
     # Error added, and a copy kept from which the next error is made.

@@ -14,6 +14,7 @@ from simulator.training.layer_tasks import LocalParameter
 from simulator.training.pipeline import PassKind
 from simulator.training.plan import Task
 from simulator.training.sharing import DataSync, StageContext
+from simulator.training.strategy import DataParallel
 from simulator.training.tape import Mark, Tape
 
 __all__ = ["BucketedSync", "GradientBucket"]
@@ -26,6 +27,19 @@ MEGATRON_ELEMENTS = 40_000_000
 TORCH_FIRST_BYTES = 2**20
 TORCH_CAP_BYTES = 25 * 2**20
 """First bucket and bucket_cap_mb of PyTorch's DDP (c10d/reducer.hpp)."""
+
+
+def torch_limits_bytes(options: DataParallel) -> tuple[int, int]:
+    """Return the limits of the first bucket of PyTorch's DDP and of the others, bytes.
+
+    A ``bucket_cap_mb`` that the user gives holds for the first bucket, too, unless that one is
+    given as well (torch/nn/parallel/distributed.py).
+    """
+    cap = TORCH_CAP_BYTES if options.bucket_bytes is None else options.bucket_bytes
+    first = options.first_bucket_bytes
+    if first is None:
+        first = TORCH_FIRST_BYTES if options.bucket_bytes is None else cap
+    return first, cap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +79,7 @@ class BucketedSync(DataSync):
         if options.bucket_bytes is not None and self.strategy.framework != "torch":
             return (max(1, options.bucket_bytes // width),)
         if self.strategy.framework == "torch":
-            # A cap that the user gives holds for the first bucket, too (PyTorch 2.x).
-            given = options.bucket_bytes
-            cap = TORCH_CAP_BYTES if given is None else given
-            first = options.first_bucket_bytes
-            if given is not None and first == TORCH_FIRST_BYTES:
-                first = given
-            return (max(1, first // width), max(1, cap // width))
+            return tuple(max(1, -(-size // width)) for size in torch_limits_bytes(options))
         if self.strategy.framework == "deepspeed":
             return (DEEPSPEED_ELEMENTS,)
         # Stages after the first, and chunks after the first, reduce off the critical path:

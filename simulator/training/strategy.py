@@ -48,8 +48,8 @@ class DataParallel:
     overlap_param_gather); stage 3: prefetch."""
     bucket_bytes: int | None = None
     """Gradients of a bucket; None: the framework's own default."""
-    first_bucket_bytes: int = 2**20
-    """DDP only."""
+    first_bucket_bytes: int | None = None
+    """PyTorch's DDP only; None: `bucket_bytes` where that is given, else 1 MiB."""
     gather_bucket_bytes: int | None = None
     prefetch: int = 1
     """Stage 3, FSDP: units gathered ahead of the one that computes."""

@@ -10,6 +10,7 @@ from simulator.base.errors import CollsimError, Problem, ScenarioError
 from simulator.base.fields import parse_count, parse_flag
 from simulator.importers import hf_config
 from simulator.models import Model, from_dims, get_model
+from simulator.models.vocabulary import padded_model
 from simulator.scenario.training import TrainingSpec
 from simulator.training.strategy import DataParallel, Kind, Precision, Strategy
 
@@ -26,13 +27,20 @@ _COMPUTE = {
 
 
 def model_of(spec: TrainingSpec) -> Model:
-    """Return the model that a section names.
+    """Return the model that a section names, as the section's framework holds it.
+
+    Megatron-LM pads vocabularies for its tensor ranks; other frameworks take them as given.
 
     Raises
     ------
     ScenarioError
         No such model or file, or sizes that do not fit together; at the key that says so.
     """
+    model = _named(spec)
+    return padded_model(model, spec.tensor) if spec.framework == "megatron" else model
+
+
+def _named(spec: TrainingSpec) -> Model:
     sizes: dict[str, Any] = {name: _typed(text) for name, text in spec.model_set.items()}
     key = "training.model"
     try:

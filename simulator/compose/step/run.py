@@ -17,10 +17,12 @@ from simulator.compose.step.request import model_of, strategy_of
 from simulator.compose.step.simulate import simulate_step
 from simulator.compose.step.trace import step_events
 from simulator.engine.traffic import Network
+from simulator.models import Model
 from simulator.results.goodput import GoodputResult
 from simulator.results.model import Provenance, RunResult
 from simulator.scenario.resolved import Resolved
 from simulator.scenario.schema import PerturbSpec
+from simulator.training.strategy import Strategy
 
 __all__ = ["run_training"]
 
@@ -74,12 +76,13 @@ def run_training(cluster: Cluster, resolved: Resolved, *, record: bool) -> RunRe
         days = (goodput_of(cluster, model, strategy, step, resolved.reliability, resolved.seed),)
     gpus = f"{step.world_size} GPUs, {step.n_nodes} node{'s' if step.n_nodes > 1 else ''}"
     return RunResult(
-        title=f"{step.model} on {gpus} of {cluster.template_of(0).name}{cluster.library_words}",
+        title=f"{step.model} on {gpus} of {cluster.template_of(0).name}, "
+        f"framework {spec.framework}{cluster.library_words}",
         rows=(),
         training=(step,),
         goodput=days,
         trace=step_events(cluster, simulated) if record else (),
-        warnings=(*cluster.warnings, *cluster.outside),
+        warnings=(*cluster.warnings, *cluster.outside, *_assumed(model, strategy)),
         notes=(*cluster.notes, *simulated.plan.notes),
         provenance=Provenance.of_this_process(
             version=simulator.__version__,
@@ -87,6 +90,16 @@ def run_training(cluster: Cluster, resolved: Resolved, *, record: bool) -> RunRe
             seed=resolved.seed,
             profile_sha256=cluster.profile.file_sha256,
         ),
+    )
+
+
+def _assumed(model: Model, strategy: Strategy) -> tuple[str, ...]:
+    """Return what neither the model nor the strategy says."""
+    if strategy.seq is not None or not model.traits.get("seq_assumed"):
+        return ()
+    return (
+        f"the configuration of {model.name} does not tell its sequence length: {model.seq} tokens "
+        f"are assumed; say it with --seq (training.seq)",
     )
 
 

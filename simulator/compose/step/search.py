@@ -68,6 +68,7 @@ def candidates(cluster: Cluster, resolved: Resolved, *, most: int) -> Candidates
     batch = spec.global_batch or strategy_of(spec, cluster.n_gpus, local).global_batch
     capacity = capacity_bytes(cluster)
     n_tried = n_allowed = 0
+    held: dict[int, Model] = {}
     fitting: list[tuple[float, Resolved]] = []
     for changes in _combinations(spec, model, cluster.n_gpus, local, batch):
         n_tried += 1
@@ -76,11 +77,14 @@ def candidates(cluster: Cluster, resolved: Resolved, *, most: int) -> Candidates
             strategy = strategy_of(asked, cluster.n_gpus, local)
         except ScenarioError:
             continue
-        if problems_of(model, strategy, cluster.n_gpus):
+        # The vocabulary is padded by the ranks that share it.
+        if strategy.tensor not in held:
+            held[strategy.tensor] = model_of(asked)
+        if problems_of(held[strategy.tensor], strategy, cluster.n_gpus):
             continue
         n_allowed += 1
         try:
-            if not memory_report(model, strategy).fits(capacity):
+            if not memory_report(held[strategy.tensor], strategy).fits(capacity):
                 continue
         except CollsimError:
             continue

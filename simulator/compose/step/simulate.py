@@ -28,6 +28,7 @@ from simulator.compute.model import ComputeModel, compute_model
 from simulator.models.model import Model
 from simulator.results.training import CallTimes, RankAccount, TrainingStep
 from simulator.scenario.training import PRECISIONS
+from simulator.training.layer_tasks import slice_of
 from simulator.training.plan import Call, StepPlan, Transfer
 from simulator.training.strategy import Strategy
 
@@ -279,7 +280,10 @@ def _result(
     seq = strategy.seq or model.seq
     samples = strategy.global_batch
     flops = model.flops(seq) * samples
-    again = {"none": 0.0, "selective": 0.0, "full": flops / 3.0}[strategy.recompute]
+    part = slice_of(strategy, seq)
+    again = samples * sum(
+        layer.recomputed_flops(part) for layer in model.layers if layer.kind == "block"
+    )
     if strategy.recompute == "full" and strategy.recompute_layers is not None:
         per_stage = max(1, model.blocks // strategy.pipeline)
         again *= min(1.0, strategy.recompute_layers / per_stage)
