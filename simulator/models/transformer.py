@@ -175,11 +175,14 @@ class Block(Layer):
     def recomputed_flops(self, part: Slice) -> float:
         """Return FLOPs that the backward of one whole sequence computes again.
 
-        The core of attention once more in Megatron-LM's selective recomputation; the products
-        that are not kept where operators are chosen.
+        In Megatron-LM's selective recomputation the core of attention counts once more with its
+        backward, as Korthikanti et al. count it: hardware FLOPs of 72 B l s h^2 (1 + s/3h +
+        v/12hl), where those of the model have s/6h (arXiv:2205.05198, appendix A), which are their
+        41.5 and 43.7 % for the 22B model.  (The kernels repeat its forward only, a third of it.)  The
+        products that are not kept where operators are chosen.
         """
         if part.recompute == "selective":
-            return self.shape.attention.core_flops(part.seq)
+            return 3.0 * self.shape.attention.core_flops(part.seq)
         if part.recompute == "operators":
             whole = Slice(
                 micro_batch=1, seq=part.seq, attention=part.attention, recompute="operators"

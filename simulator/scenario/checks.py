@@ -23,6 +23,7 @@ from simulator.scenario.schema import NodeGroup
 from simulator.scenario.steps import CallOp, GeneratorSpec, Job, ProgramSpec, RepeatOp
 from simulator.scenario.streams import check_members, check_streams
 from simulator.scenario.topology import count_gpus
+from simulator.scenario.training import USUAL_FRAMEWORK
 from simulator.scenario.tree import Mapping
 
 __all__ = ["DEFAULT_FABRIC", "resolve"]
@@ -224,6 +225,10 @@ def _traffic(reader: Reader, read: Resolved, n_gpus: int | None) -> Resolved:
     collective = read.collective
     if collective is not None:
         collective = resolve_call(reader, collective, "collective", n_gpus, one_size=False)
+    training = read.training
+    if training is not None and training.framework == "auto":
+        usual = USUAL_FRAMEWORK.get(training.data_parallel, "megatron")
+        training = replace(training, framework=usual)
     programs = _programs(reader, read.programs, "programs", n_gpus, "cluster")
     generator = _generator(reader, read.generator, "generator")
     names: set[str] = set()
@@ -235,7 +240,12 @@ def _traffic(reader: Reader, read: Resolved, n_gpus: int | None) -> Resolved:
         names.add(job.name)
         jobs.append(_job(reader, job, path, n_gpus))
     return replace(
-        read, collective=collective, programs=programs, generator=generator, jobs=tuple(jobs)
+        read,
+        collective=collective,
+        training=training,
+        programs=programs,
+        generator=generator,
+        jobs=tuple(jobs),
     )
 
 

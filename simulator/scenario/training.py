@@ -9,13 +9,15 @@ from simulator.base.limits import MOST_TOKENS
 from simulator.scenario.reader import shaped
 from simulator.scenario.shapes import Texts
 
-__all__ = ["DATA_PARALLEL", "FRAMEWORKS", "PRECISIONS", "TrainingSpec"]
+__all__ = ["DATA_PARALLEL", "FRAMEWORKS", "PRECISIONS", "USUAL_FRAMEWORK", "TrainingSpec"]
 
 DATA_PARALLEL = ("ddp", "zero1", "zero2", "zero3", "fsdp", "hsdp")
 PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "tf32", "fp32")
 FRAMEWORKS = ("megatron", "deepspeed", "torch")
 MOST_SEQUENCES = 65_536
 """Of a rank and pass."""
+USUAL_FRAMEWORK = {"zero2": "deepspeed", "zero3": "deepspeed", "fsdp": "torch", "hsdp": "torch"}
+"""Whose word a kind of data parallelism is; Megatron-LM's otherwise."""
 PLACES = ("none", "cpu", "nvme")
 
 
@@ -170,7 +172,11 @@ class TrainingSpec:
     )
     optimizer: str = option("name", "adam", doc="Optimiser.", choices=("adam", "sgd", "none"))
     framework: str = option(
-        "name", "megatron", doc="Whose defaults and ways hold.", choices=FRAMEWORKS
+        "name",
+        "auto",
+        doc="Whose defaults and ways hold; auto: deepspeed for zero2 and zero3, torch for fsdp and "
+        "hsdp, else megatron.",
+        choices=("auto", *FRAMEWORKS),
     )
     compute_slowdown: float | None = option(
         "fraction",

@@ -308,7 +308,7 @@ def _result(
     key = strategy.precision.compute
     return TrainingStep(
         model=model.name,
-        strategy=words_of(strategy),
+        strategy=words_of(model, strategy),
         world_size=plan.mesh.world_size,
         n_nodes=len(np.unique(nodes)),
         step_s=step_s,
@@ -412,8 +412,8 @@ def _straggler(
     )
 
 
-def words_of(strategy: Strategy) -> str:
-    """Return a strategy in one line."""
+def words_of(model: Model, strategy: Strategy) -> str:
+    """Return a strategy in one line, with how long sequences are."""
     sizes = [
         ("TP", strategy.tensor),
         ("CP", strategy.context),
@@ -435,6 +435,8 @@ def words_of(strategy: Strategy) -> str:
         if strategy.virtual > 1:
             told += f" v={strategy.virtual}"
     told += f", micro-batch {strategy.micro_batch} x {strategy.micro_batches}"
+    if model.unit == "tokens":
+        told += f", seq {strategy.seq or model.seq}"
     if strategy.recompute != "none":
         told += f", recompute {strategy.recompute}"
     return told
