@@ -178,7 +178,7 @@ class Block(Layer):
         In Megatron-LM's selective recomputation the core of attention counts once more with its
         backward, as Korthikanti et al. count it: hardware FLOPs of 72 B l s h^2 (1 + s/3h +
         v/12hl), where those of the model have s/6h (arXiv:2205.05198, appendix A), which are their
-        41.5 and 43.7 % for the 22B model.  (The kernels repeat its forward only, a third of it.)  The
+        41.5 and 43.7 % for the 22B model.  (Kernels repeat its forward only, a third.)  The
         products that are not kept where operators are chosen.
         """
         if part.recompute == "selective":
