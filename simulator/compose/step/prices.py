@@ -1,8 +1,9 @@
 """How long a call of a training step takes, and how much of which links it fills meanwhile.
 
 Groups of an axis call at about the same time, and those that sit on the same nodes share their
-links.  So a call is priced with all the groups of its axis that share nodes with its own making
-it at once, on the engine and the whole network.
+links, as do those below one leaf whose uplinks can bind.  So a call is priced with all the groups
+of its axis that share nodes or uplinks with its own making it at once, on the engine and the whole
+network.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ from simulator.compose.choose import choose
 from simulator.compose.cluster import Choice, Cluster
 from simulator.engine.simulate import simulate
 from simulator.engine.traffic import Collective, Program, Start
-from simulator.fabric.model import LINK_KINDS
+from simulator.fabric.model import LINK_KINDS, VERTEX_KINDS
+from simulator.fabric.uplinks import leaf_uplinks
 
 __all__ = ["Price", "Pricer", "Resource"]
 
 IntArray = NDArray[np.int64]
 
+_NIC, _LEAF = VERTEX_KINDS.index("nic"), VERTEX_KINDS.index("leaf")
+
 MOST_PRICED_RANKS = 2048
 """Groups are priced together up to so many ranks: beyond, those on other nodes are left out."""
 
-Resource = tuple[str, str]
-"""Links near a rank: (kind of link, ``out`` of its node, ``in`` to it, or ``inside``)."""
+Resource = tuple[str, str, int]
+"""A link near a rank: kind, ``out`` of its node, ``in`` to it or ``inside``, number among those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +41,7 @@ class Price:
 
     time_s: float
     use: Mapping[Resource, float]
-    """Share of the busiest link of each kind at the group's nodes that all those calls fill."""
+    """Share of each link at the group's nodes that all those calls fill."""
     choice: Choice
     name: str
 
@@ -67,7 +71,8 @@ class Pricer:
         self._rows: dict[object, dict[int, Price]] = {}
         self._cohorts: dict[int, IntArray] = {}
         self._keep: list[IntArray] = []
-        self._near: dict[int, dict[Resource, IntArray]] = {}
+        self._near: dict[int, dict[tuple[str, str], IntArray]] = {}
+        self._leaves: IntArray | None = None
 
     def choice(self, call: Call, group: IntArray) -> Choice:
         """Return how a group of global ranks carries out a call."""
@@ -110,12 +115,26 @@ class Pricer:
         mine = np.flatnonzero(cohort == cohort[row])
         placed = self.ranks[groups[mine]]
         shape = b"".join(self.cluster.placement(group) for group in placed)
+        shape += self._leaf_shape(placed)
         key = (*what, shape, self._apart(placed))
         if key not in self._prices:
             self._prices[key] = self._priced(placed, call)
         found = dict(zip(mine.tolist(), self._prices[key], strict=True))
         self._rows[place] = found
         return found
+
+    def cross_uplinks(self, axes: Mapping[str, IntArray]) -> bool:
+        """Return whether groups of some axis cross leaves whose uplinks can bind.
+
+        Parameters
+        ----------
+        axes
+            Job ranks of the groups of each axis, shape (groups, members).
+        """
+        node = np.asarray(self.cluster.fabric.node_of_gpu)
+        return any(
+            bool(self._uplinks(node[self.ranks[groups]])[0].any()) for groups in axes.values()
+        )
 
     def label(self, groups: IntArray, calls: list[Call]) -> IntArray:
         """Return a number for each group of an axis: equal where its calls take equally long.
@@ -149,11 +168,55 @@ class Pricer:
             node = np.asarray(self.cluster.fabric.node_of_gpu)[self.ranks[groups]]
             n = len(groups)
             rows = np.repeat(np.arange(n), groups.shape[1])
-            size = n + self.cluster.fabric.n_nodes
-            graph = coo_array((np.ones(len(rows)), (rows, n + node.ravel())), shape=(size, size))
+            meets = n + node.ravel()
+            crossing, leaf = self._uplinks(node)
+            rows = np.concatenate([rows, np.repeat(np.flatnonzero(crossing), leaf.shape[1])])
+            first_leaf = n + self.cluster.fabric.n_nodes
+            meets = np.concatenate([meets, first_leaf + leaf[crossing].ravel()])
+            size = first_leaf + self.cluster.fabric.n_vertices
+            graph = coo_array((np.ones(len(rows)), (rows, meets)), shape=(size, size))
             self._cohorts[key] = connected_components(graph, directed=False)[1][:n].astype(np.int64)
             self._keep.append(groups)
         return self._cohorts[key]
+
+    def _leaf_of_node(self) -> IntArray:
+        """Return the leaf that each node's first NIC hangs on, −1: none or no uplinks that bind.
+
+        Nodes of rails hang on the leaves of all rails of their group, so that the first tells the
+        group.
+        """
+        if self._leaves is None:
+            fabric = self.cluster.fabric
+            self._leaves = np.full(fabric.n_nodes, -1, dtype=np.int64)
+            uplinks = leaf_uplinks(fabric)
+            hashed = self.cluster.lowering.router.policy == "ecmp"
+            if uplinks is not None and (uplinks.ratio > 1 + 1e-9 or hashed):
+                kind = np.asarray(fabric.vertex_kind)
+                src, dst = np.asarray(fabric.link_src), np.asarray(fabric.link_dst)
+                joins = (kind[src] == _NIC) & (kind[dst] == _LEAF)
+                owner = np.asarray(fabric.vertex_node)[src[joins]]
+                self._leaves[owner[::-1]] = dst[joins][::-1]
+        return self._leaves
+
+    def _uplinks(self, node: IntArray) -> tuple[NDArray[np.bool_], IntArray]:
+        """Return which groups cross leaves whose uplinks can bind, and the leaves of all members.
+
+        Parameters
+        ----------
+        node
+            Of each member of each group, shape (groups, members).
+        """
+        leaf = self._leaf_of_node()[node]
+        crossing = (leaf != leaf[:, :1]).any(axis=1)
+        return np.asarray(crossing), leaf
+
+    def _leaf_shape(self, placed: IntArray) -> bytes:
+        """Return which members share a leaf, where leaves' uplinks can bind."""
+        leaf = self._leaf_of_node()[np.asarray(self.cluster.fabric.node_of_gpu)[placed]]
+        if leaf.max(initial=-1) < 0:
+            return b""
+        _, together = np.unique(leaf, return_inverse=True)
+        return np.asarray(together, dtype=np.int64).tobytes()
 
     def _priced(self, placed: IntArray, call: Call) -> list[Price]:
         most = max(1, MOST_PRICED_RANKS // placed.shape[1])
@@ -182,20 +245,21 @@ class Pricer:
     def _use(self, group: IntArray, busy: NDArray[np.float64]) -> dict[Resource, float]:
         use: dict[Resource, float] = {}
         for node in np.unique(np.asarray(self.cluster.fabric.node_of_gpu)[group])[:4].tolist():
-            for resource, links in self._links_near(node).items():
-                share = min(1.0, float(busy[links].max(initial=0.0)))
-                if share > 0.0:
-                    use[resource] = max(share, use.get(resource, 0.0))
+            for (kind, way), links in self._links_near(node).items():
+                shares = np.minimum(1.0, busy[links])
+                for number in np.flatnonzero(shares > 0.0).tolist():
+                    resource = (kind, way, number)
+                    use[resource] = max(float(shares[number]), use.get(resource, 0.0))
         return use
 
-    def _links_near(self, node: int) -> dict[Resource, IntArray]:
+    def _links_near(self, node: int) -> dict[tuple[str, str], IntArray]:
         if node not in self._near:
             fabric = self.cluster.fabric
             owner = np.asarray(fabric.vertex_node)
             begins = owner[np.asarray(fabric.link_src)] == node
             ends = owner[np.asarray(fabric.link_dst)] == node
             kind = np.asarray(fabric.link_kind)
-            near: dict[Resource, IntArray] = {}
+            near: dict[tuple[str, str], IntArray] = {}
             for word, there in (
                 ("inside", begins & ends),
                 ("out", begins & ~ends),

@@ -364,14 +364,15 @@ class _Folded(_Assembly):
         slowdown: float,
     ) -> None:
         super().__init__(plan, pricer, classes, slow, late_s, done, slowdown)
-        self._links: dict[tuple[int, Resource], int] = {}
+        self._links: dict[tuple[int, str, str, bytes], int] = {}
+        self._loads: dict[int, dict[Resource, bytes]] = {}
         self._group_of: dict[tuple[int, str], IntArray] = {}
         self._inlined: dict[tuple[int, str, str, int], float | None] = {}
         self._rivals = self._other_streams()
         self._lockstep: dict[tuple[int, ...], dict[int, dict[int, tuple[list[Part], int]]]] = {}
 
     def network(self) -> Network:
-        names = [f"{kind} {way} of class {unit}" for unit, (kind, way) in self._links]
+        names = [f"{kind} {way} of class {unit}" for unit, kind, way, _ in self._links]
         return Network(capacity_Bps=np.ones(max(1, len(names))), link_name=lambda link: names[link])
 
     def _other_streams(self) -> dict[int, dict[Resource, float]]:
@@ -476,13 +477,35 @@ class _Folded(_Assembly):
             return None
         return price.time_s
 
-    def _link(self, unit: int, resource: Resource) -> int:
-        return self._links.setdefault((unit, resource), len(self._links))
+    def _load_of(self, unit: int) -> dict[Resource, bytes]:
+        """Return what all calls of a class fill each link with: links of one load are one link."""
+        if unit not in self._loads:
+            rank = int(self.classes.representative[unit])
+            role = self.plan.roles[int(self.plan.mesh.stage_of_rank[rank])]
+            prices: dict[object, Price] = {}
+            for task in role.tasks:
+                if isinstance(task, Transfer) or (isinstance(task, Call) and self._size(task) > 1):
+                    axis = task.axis if isinstance(task, Call) else task.peer
+                    key = (axis, call_of(task, 2).collective, task.size_bytes)
+                    if key not in prices:
+                        prices[key] = self._price(unit, task)
+            near = dict.fromkeys(resource for price in prices.values() for resource in price.use)
+            loads = np.array([[p.use.get(r, 0.0) for p in prices.values()] for r in near])
+            told = [load.round(6).tobytes() for load in loads]
+            self._loads[unit] = dict(zip(near, told, strict=True))
+        return self._loads[unit]
 
     def _route(
         self, unit: int, use: Mapping[Resource, float], keep: Callable[[Resource], bool]
     ) -> list[tuple[int, float]]:
-        return [(self._link(unit, near), share) for near, share in use.items() if keep(near)]
+        load = self._load_of(unit)
+        route: dict[int, float] = {}
+        for near, share in use.items():
+            if keep(near):
+                key = (unit, near[0], near[1], load.get(near, b""))
+                link = self._links.setdefault(key, len(self._links))
+                route[link] = max(share, route.get(link, 0.0))
+        return list(route.items())
 
     def call(self, unit: int, task: Call) -> Collective:
         members = self._members(unit, task.axis)
