@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.base.units import format_time
 from simulator.compose.cluster import Cluster
 from simulator.compose.programs import Planned
 from simulator.engine.outcome import Interval, MessageRecord, Outcome
-from simulator.engine.traffic import Collective
+from simulator.engine.traffic import Collective, LinkChange
 from simulator.fabric.model import LINK_KINDS, VERTEX_KINDS
 from simulator.results.model import (
     Device,
@@ -27,6 +32,7 @@ __all__ = [
     "link_busy_s",
     "link_events",
     "link_loads",
+    "payload_shares",
     "rank_events",
     "rank_times",
     "step_summary",
@@ -45,19 +51,44 @@ MOST_LINK_EVENTS = 200_000
 """A trace with more link intervals than this would not open in a viewer."""
 
 
-def link_loads(cluster: Cluster, outcome: Outcome) -> tuple[LinkLoad, ...]:
-    """Return the loads of links that carried anything, busiest first, at most `MOST_LINKS`."""
+def link_loads(
+    cluster: Cluster,
+    outcome: Outcome,
+    *,
+    changes: Sequence[LinkChange] = (),
+    payload_share: NDArray[np.float64] | None = None,
+) -> tuple[LinkLoad, ...]:
+    """Return the loads of links that carried anything or had a fault, at most `MOST_LINKS`.
+
+    Links with a fault come first, then the busiest.
+
+    Parameters
+    ----------
+    cluster, outcome
+        Where, and what a run tells.
+    changes
+        Faults of links, in the order of time.
+    payload_share
+        Data per byte on the wire of each link, shape (links,); None: all of them.
+    """
     fabric = cluster.fabric
-    used = np.flatnonzero(outcome.link_bytes > 0)
-    share = outcome.link_busy_s[used] / outcome.end_s if outcome.end_s > 0 else used * 0.0
-    order = np.argsort(-share, kind="stable")[:MOST_LINKS]
+    mean, faults = _mean_capacity(fabric.capacity_Bps, changes, outcome.end_s)
+    faulty = np.zeros(len(mean), dtype=bool)
+    faulty[list(faults)] = True
+    used = np.flatnonzero((outcome.link_bytes > 0) | faulty)
+    moved = outcome.link_bytes[used]
+    span = mean[used] * outcome.end_s
+    share = np.divide(moved, span, out=np.zeros(len(used)), where=span > 0)
+    order = np.lexsort((-share, ~faulty[used]))[:MOST_LINKS]
     listed = used[order]
+    data = outcome.link_bytes[listed] * (1.0 if payload_share is None else payload_share[listed])
     columns = (
         listed,
-        share[order],
+        np.minimum(share[order], 1.0),
         fabric.link_kind[listed],
-        fabric.capacity_Bps[listed],
+        mean[listed],
         outcome.link_bytes[listed],
+        data,
         fabric.link_src[listed],
         fabric.link_dst[listed],
     )
@@ -67,14 +98,61 @@ def link_loads(cluster: Cluster, outcome: Outcome) -> tuple[LinkLoad, ...]:
             kind=LINK_KINDS[kind],
             capacity_Bps=capacity_Bps,
             wire_bytes=wire_bytes,
+            payload_bytes=payload_bytes,
             utilisation=part,
             src=fabric.vertex_name(src),
             dst=fabric.vertex_name(dst),
+            fault=faults.get(link, ""),
         )
-        for link, part, kind, capacity_Bps, wire_bytes, src, dst in zip(
+        for link, part, kind, capacity_Bps, wire_bytes, payload_bytes, src, dst in zip(
             *(column.tolist() for column in columns), strict=True
         )
     )
+
+
+def _mean_capacity(
+    nominal_Bps: NDArray[np.float64], changes: Sequence[LinkChange], end_s: float
+) -> tuple[NDArray[np.float64], dict[int, str]]:
+    """Return each link's mean capacity over a run, and words for those that had a fault."""
+    mean = np.array(nominal_Bps, dtype=np.float64)
+    of_link: dict[int, list[LinkChange]] = {}
+    for change in changes:
+        of_link.setdefault(int(change.link), []).append(change)
+    words = {}
+    for link, own in of_link.items():
+        # Several faults of one link are told by the last of them at an instant, as the engine acts.
+        times = [min(max(change.time_s, 0.0), end_s) for change in own] + [end_s]
+        factors = [change.factor for change in own]
+        held = [b - a for a, b in pairwise(times)]
+        healthy_s = times[0]
+        lived = healthy_s + sum(f * s for f, s in zip(factors, held, strict=True))
+        mean[link] *= lived / end_s if end_s > 0 else factors[0]
+        words[link] = ", ".join(_fault_words(change) for change in own)
+    return mean, words
+
+
+def _fault_words(change: LinkChange) -> str:
+    what = {0.0: "down", 1.0: "back"}.get(change.factor, f"x {change.factor:g}")
+    return what if change.time_s <= 0 else f"{what} from {format_time(change.time_s)}"
+
+
+def payload_shares(cluster: Cluster, planned: Planned, outcome: Outcome) -> NDArray[np.float64]:
+    """Return how many of the bytes on each link's wire are data, shape (links,).
+
+    Of each call the protocol's share and the link's efficiency; links that carry several calls take
+    the mean by bytes.
+    """
+    wire = np.zeros(cluster.fabric.n_links)
+    data = np.zeros(cluster.fabric.n_links)
+    efficiency = cluster.lowering.link_efficiency
+    counts = Counter(id(record.collective) for record in outcome.collectives)
+    for collective in planned.collectives():
+        _, _, choice = planned.calls[id(collective)]
+        moved = link_busy_s(cluster, collective) * cluster.fabric.capacity_Bps
+        moved *= counts.get(id(collective), 0)
+        wire += moved
+        data += moved * efficiency * cluster.profile.protocols[choice.protocol].payload_share
+    return np.divide(data, wire, out=np.array(efficiency, dtype=np.float64), where=wire > 0)
 
 
 def link_busy_s(cluster: Cluster, collective: Collective) -> NDArray[np.float64]:

@@ -36,6 +36,7 @@ from simulator.compose.report import (
     link_busy_s,
     link_events,
     link_loads,
+    payload_shares,
     rank_events,
     rank_times,
     step_summary,
@@ -514,7 +515,12 @@ class _Runner:
         return RunResult(
             title=title,
             rows=tuple(rows),
-            links=link_loads(self.cluster, last.outcome),
+            links=link_loads(
+                self.cluster,
+                last.outcome,
+                changes=self.changes,
+                payload_share=payload_shares(self.cluster, last.planned, last.outcome),
+            ),
             ranks=rank_times(self.cluster, last.outcome),
             trace=rank_events(self.cluster, last.outcome, last.planned) if self.record else (),
             link_trace=link_events(self.cluster, last.outcome) if self.record else (),

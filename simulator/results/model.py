@@ -133,13 +133,18 @@ class LinkLoad:
     name: str
     kind: str
     capacity_Bps: float
+    """Mean over the run: a fault counts for as long as it lasts."""
     wire_bytes: float
-    """Bytes on the wire, protocol overhead included."""
+    """Bytes on the wire: payload, the protocol's flags, and what the link's efficiency takes."""
     utilisation: float
-    """Share of the link's capacity used over the whole run, 0 … 1."""
+    """Share of that capacity used over the whole run, 0 … 1."""
     src: str
     """Name of the vertex where the link begins."""
     dst: str
+    payload_bytes: float = 0.0
+    """Data among the bytes on the wire."""
+    fault: str = ""
+    """What was done to the link: ``x 0.5``, ``down from 2 ms``; empty for one in health."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,9 @@ __all__ = [
 _RANGE_REMARK = "±%: 80 % of measurements not fitted lie between time / (1 + ±) and time · (1 + ±)"
 
 
+_WIRE = "payload, the protocol's flags, and what the link's efficiency takes"
+
+
 def _bandwidth(rate_Bps: float) -> str:
     """Return GB/s: ``0.041``, ``3.91``, ``38.7``, ``386.6``."""
     value = rate_Bps / 1e9
@@ -251,7 +254,7 @@ def link_kind_table(links: Sequence[LinkLoad]) -> Table:
     columns = (
         Column(title="kind", right=False, style="bold"),
         Column(title="links"),
-        Column(title="bytes"),
+        Column(title="wire"),
         Column(title="mean%"),
         Column(title="max%", style="yellow"),
         Column(title="", right=False, style="yellow"),
@@ -280,35 +283,45 @@ def link_kind_table(links: Sequence[LinkLoad]) -> Table:
         columns=columns,
         rows=tuple(cells for _, cells in lines),
         title="Links by kind",
-        remarks=("Directed links; % of the link's capacity over the whole run",),
+        remarks=("Directed links; % of the link's capacity over the whole run; wire: " + _WIRE,),
     )
 
 
 def link_table(links: Sequence[LinkLoad], *, top: int = 10) -> Table:
     """Return the *top* links by utilisation, equal ones in their given order."""
+    faulty = any(link.fault for link in links)
     columns = (
         Column(title="link", right=False, flexible=True, style="bold"),
         Column(title="kind", right=False),
+        *([Column(title="fault", right=False, flexible=True, style="bold red")] if faulty else []),
         Column(title="capacity"),
-        Column(title="bytes"),
+        Column(title="payload"),
+        Column(title="wire"),
         Column(title="used%", style="yellow"),
-        Column(title="", right=False, style="yellow"),
+        *([] if faulty else [Column(title="", right=False, style="yellow")]),
     )
-    chosen = sorted(links, key=lambda link: -link.utilisation)[:top]
+    chosen = sorted(links, key=lambda link: (not link.fault, -link.utilisation))[:top]
     lines = tuple(
         (
             link.name,
             link.kind,
+            *([link.fault] if faulty else []),
             f"{_bandwidth(link.capacity_Bps)} GB/s",
+            format_size(link.payload_bytes),
             format_size(link.wire_bytes),
             _percent(100 * link.utilisation),
-            _bar(link.utilisation),
+            *([] if faulty else [_bar(link.utilisation, 6)]),
         )
         for link in chosen
     )
     left = len(links) - len(chosen)
-    remarks = (f"{left} more links, all with the same load or less",) if left else ()
-    return Table(columns=columns, rows=lines, title="Busiest links", remarks=remarks)
+    remarks = [f"wire: {_WIRE}"]
+    if faulty:
+        remarks.append("links with a fault first; capacity: mean over the run")
+    if left:
+        remarks.append(f"{left} more links, all with the same load or less")
+    title = "Links with a fault, and the busiest" if faulty else "Busiest links"
+    return Table(columns=columns, rows=lines, title=title, remarks=tuple(remarks))
 
 
 def _notable_ranks(ranks: RankTimes, limit: int) -> list[int]:

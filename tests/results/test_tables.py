@@ -199,7 +199,7 @@ def test_link_kinds_are_totalled_the_most_loaded_first() -> None:
 def test_busiest_links_come_first_and_the_rest_is_counted() -> None:
     table = link_table(_links("pcie", [0.1, 0.8, 0.4]), top=2)
     assert [line[0] for line in table.rows] == ["pcie1", "pcie2"]
-    assert table.remarks == ("1 more links, all with the same load or less",)
+    assert table.remarks[-1] == "1 more links, all with the same load or less"
 
 
 def test_rank_table_names_the_late_and_the_slow(result: RunResult) -> None:
