@@ -122,6 +122,23 @@ class Cluster:
         """Return the node preset that holds a GPU."""
         return self.fabric.node_template(int(self.fabric.node_of_gpu[rank]))
 
+    def nodes_words(self, group: IntArray | None = None) -> str:
+        """Return the nodes that a group of global ranks touches, in words; None: all of them.
+
+        ``4 nodes of dgx-h100``, or ``4 nodes: 2 dgx-a100-80gb + 2 dgx-h100``.
+        """
+        of_gpu = np.asarray(self.fabric.node_of_gpu)
+        nodes = np.unique(of_gpu if group is None else of_gpu[group])
+        presets = np.asarray(self.fabric.template_of_node)[nodes]
+        counts: dict[str, int] = {}
+        for preset in presets.tolist():
+            name = self.fabric.compiled[preset].template.name
+            counts[name] = counts.get(name, 0) + 1
+        head = f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}"
+        if len(counts) == 1:
+            return f"{head} of {next(iter(counts))}"
+        return f"{head}: " + " + ".join(f"{count} {name}" for name, count in counts.items())
+
     def group_nodes(self, group: IntArray) -> int:
         """Return how many nodes a group of global ranks touches."""
         return len(np.unique(self.fabric.node_of_gpu[group]))

@@ -485,12 +485,7 @@ class _Runner:
         return int(counts.sum()) if counts.ndim == 1 else int(counts.sum() // len(counts))
 
     def _where(self, group: IntArray) -> str:
-        nodes = self.cluster.group_nodes(group)
-        names = {
-            self.cluster.template_of(int(rank)).name for rank in group[:: max(1, len(group) // 64)]
-        }
-        plural = "s" if nodes > 1 else ""
-        where = f"{len(group)} GPUs, {nodes} node{plural} of {', '.join(sorted(names))}"
+        where = f"{len(group)} GPUs, {self.cluster.nodes_words(group)}"
         return where + self.cluster.library_words
 
     def _result(

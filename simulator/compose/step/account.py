@@ -323,8 +323,12 @@ def latecomer(
             if part.waits_for is not None:
                 held_up[part.waits_for][position[item.rank]].append((at, at + length))
             at += length
+    # What computes hide until the last one arrives is no waiting: the accounts know how much is.
+    waited = [sum(s for kind, s in a.waiting_s.items() if kind != "pipeline") for a in found]
     blamed = {
-        unit: max((union_s(spans) for spans in own.values()), default=0.0)
+        unit: max(
+            (min(union_s(spans), waited[victim]) for victim, spans in own.items()), default=0.0
+        )
         for unit, own in held_up.items()
     }
     worst = max(blamed.values(), default=0.0)

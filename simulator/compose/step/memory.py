@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simulator.base.errors import CollsimError
 from simulator.base.units import format_time
 from simulator.compose.cluster import Cluster
@@ -27,14 +30,27 @@ def capacity_bytes(cluster: Cluster) -> float:
     return float(min(t.gpu.memory_bytes for t in cluster.fabric.templates))
 
 
-def memory_of(cluster: Cluster, model: Model, strategy: Strategy) -> tuple[MemoryRow, ...]:
-    """Return what a rank of each pipeline stage holds; of several kinds of GPU the smallest."""
-    capacity = capacity_bytes(cluster)
+def memory_of(
+    cluster: Cluster, model: Model, strategy: Strategy, stage_of_rank: NDArray[np.int64]
+) -> tuple[MemoryRow, ...]:
+    """Return what a rank of each pipeline stage holds, and the smallest GPU that has the stage.
+
+    Parameters
+    ----------
+    cluster, model, strategy
+        Where, what, and how it is spread.
+    stage_of_rank
+        Pipeline stage of each rank, shape (world,).
+    """
+    fabric = cluster.fabric
+    of_preset = np.array([float(c.template.gpu.memory_bytes) for c in fabric.compiled])
+    preset = np.asarray(fabric.template_of_node)[np.asarray(fabric.node_of_gpu)]
+    of_rank = of_preset[preset[: len(stage_of_rank)]]
     return tuple(
         MemoryRow(
             stage=stage.stage,
             parts={name: value for name, value in stage.parts().items() if value > 0},
-            capacity_bytes=capacity,
+            capacity_bytes=float(of_rank[stage_of_rank == stage.stage].min()),
         )
         for stage in memory_report(model, strategy).stages
     )

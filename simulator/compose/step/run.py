@@ -64,7 +64,7 @@ def run_training(cluster: Cluster, resolved: Resolved, *, record: bool) -> RunRe
         exact=not spec.fold,
         touched=touched,
     )
-    memory = memory_of(cluster, model, strategy)
+    memory = memory_of(cluster, model, strategy, simulated.plan.mesh.stage_of_rank)
     step = replace(simulated.step, memory=memory)
     if step.fits is False:
         step = replace(
@@ -74,9 +74,9 @@ def run_training(cluster: Cluster, resolved: Resolved, *, record: bool) -> RunRe
     days: tuple[GoodputResult, ...] = ()
     if resolved.reliability is not None:
         days = (goodput_of(cluster, model, strategy, step, resolved.reliability, resolved.seed),)
-    gpus = f"{step.world_size} GPUs, {step.n_nodes} node{'s' if step.n_nodes > 1 else ''}"
+    where = cluster.nodes_words(np.arange(step.world_size))
     return RunResult(
-        title=f"{step.model} on {gpus} of {cluster.template_of(0).name}, "
+        title=f"{step.model} on {step.world_size} GPUs, {where}, "
         f"framework {spec.framework}{cluster.library_words}",
         rows=(),
         training=(step,),

@@ -22,9 +22,10 @@ from simulator.compose.step.classes import Classes, fold_ranks, keep_ranks
 from simulator.compose.step.host import host_of
 from simulator.compose.step.prices import Pricer
 from simulator.compose.step.request import precision_word
-from simulator.compose.step.timeline import Timeline, call_of, run_exact, run_folded
+from simulator.compose.step.timeline import Kinds, Timeline, call_of, run_exact, run_folded
 from simulator.compute.gpu import DTYPES
 from simulator.compute.model import ComputeModel, compute_model
+from simulator.fabric.model import GpuSpec
 from simulator.models.model import Model
 from simulator.results.training import CallTimes, RankAccount, TrainingStep
 from simulator.scenario.training import PRECISIONS
@@ -51,23 +52,31 @@ class SimulatedStep:
     plan: StepPlan
 
 
-def compute_of(cluster: Cluster, strategy: Strategy) -> ComputeModel:
-    """Return the compute model of the cluster's slowest GPU (ranks in step wait for it)."""
-    models = []
-    for template in {id(t): t for t in cluster.fabric.templates}.values():
-        gpu = template.gpu
-        models.append(
-            compute_model(
-                name=gpu.name,
-                generation=gpu.generation,
-                peak_flops=gpu.peak_flops,
-                memory_Bps=gpu.memory_Bps,
-                compute_units=gpu.compute_units,
-                l2_bytes=gpu.last_cache_bytes,
-                framework=strategy.framework,
-                ranks=strategy.world_size,
-            )
+def _gpu_kinds(cluster: Cluster) -> tuple[list[GpuSpec], IntArray]:
+    """Return the cluster's kinds of GPU, and the place among them of each node preset's."""
+    of_preset = [compiled.template.gpu for compiled in cluster.fabric.compiled]
+    kinds: list[GpuSpec] = []
+    for gpu in of_preset:
+        if gpu not in kinds:
+            kinds.append(gpu)
+    return kinds, np.array([kinds.index(gpu) for gpu in of_preset], dtype=np.int64)
+
+
+def compute_of(cluster: Cluster, strategy: Strategy) -> tuple[ComputeModel, ...]:
+    """Return the compute model of each kind of GPU in the cluster, in the fabric's order."""
+    models = [
+        compute_model(
+            name=gpu.name,
+            generation=gpu.generation,
+            peak_flops=gpu.peak_flops,
+            memory_Bps=gpu.memory_Bps,
+            compute_units=gpu.compute_units,
+            l2_bytes=gpu.last_cache_bytes,
+            framework=strategy.framework,
+            ranks=strategy.world_size,
         )
+        for gpu in _gpu_kinds(cluster)[0]
+    ]
     key = DTYPES[strategy.precision.compute][0] if strategy.precision.compute in DTYPES else ""
     for model in models:
         if key and key not in model.gpu.peak_flops:
@@ -85,7 +94,7 @@ def compute_of(cluster: Cluster, strategy: Strategy) -> ComputeModel:
                     allowed=", ".join(words),
                 )
             )
-    return min(models, key=lambda m: (m.gpu.peak_flops.get(key, 0.0), m.memory_Bps))
+    return tuple(models)
 
 
 def simulate_step(
@@ -130,10 +139,11 @@ def simulate_step(
     ScenarioError
         The strategy does not fit the model or the cluster; all reasons at once.
     """
-    compute = compute or compute_of(cluster, strategy)
-    plan = plan_of(cluster, model, strategy, compute)
+    computes = compute_of(cluster, strategy) if compute is None else (compute,)
+    plans = tuple(plan_of(cluster, model, strategy, own) for own in computes)
+    plan = plans[0]
     if slowdown is None:
-        slowdown = compute.communication_slowdown - 1.0
+        slowdown = max(own.communication_slowdown for own in computes) - 1.0
     if not exact:
         exact, told = _in_doubt(cluster, plan)
         plan = replace(plan, notes=(*plan.notes, *told))
@@ -146,9 +156,10 @@ def simulate_step(
         slowdown=slowdown,
         exact=exact,
         touched=touched,
+        of_kind=plans,
     )
     _refuse_idle_hang(hang or {})
-    step = _result(cluster, model, strategy, compute, plan, timeline, folded=not exact)
+    step = _result(cluster, model, strategy, computes, plan, timeline, folded=not exact)
     return SimulatedStep(step=step, timeline=timeline, plan=plan)
 
 
@@ -215,8 +226,13 @@ def simulate_plan(
     slowdown: float = 0.0,
     exact: bool = False,
     touched: frozenset[int] = frozenset(),
+    of_kind: Sequence[StepPlan] = (),
 ) -> Timeline:
-    """Simulate a plan; parameters as of `simulate_step`."""
+    """Simulate a plan; parameters as of `simulate_step`.
+
+    *of_kind* are the plans on each kind of GPU, in the order of `compute_of`, which differ from
+    *plan* in how long computes take; fewer than two: all ranks follow *plan*.
+    """
     world = plan.mesh.world_size
     if world > cluster.n_gpus:
         raise ScenarioError(
@@ -230,6 +246,9 @@ def simulate_plan(
     late = _by_rank(late_s, world, 0.0, "late")
     done = _by_rank(hang, world, 1.0, "hang")
     pricer = Pricer(cluster, np.arange(world, dtype=np.int64), touched=touched)
+    kinds = Kinds(plans=(plan,), of_rank=np.zeros(world, dtype=np.int64))
+    if len(of_kind) > 1:
+        kinds = Kinds(plans=tuple(of_kind), of_rank=_kind_of_gpu(cluster)[:world])
     if exact:
         if world > MOST_EXACT_RANKS:
             raise ScenarioError(
@@ -247,9 +266,25 @@ def simulate_plan(
             late_s=late,
             done=done,
             slowdown=slowdown,
+            kinds=kinds,
         )
-    classes = _folded_classes(plan, pricer, factor, late, done)
-    return run_folded(plan, pricer, classes, slow=factor, late_s=late, done=done, slowdown=slowdown)
+    classes = _folded_classes(plan, pricer, np.stack([factor, late, done, kinds.of_rank], axis=1))
+    return run_folded(
+        plan,
+        pricer,
+        classes,
+        slow=factor,
+        late_s=late,
+        done=done,
+        slowdown=slowdown,
+        kinds=kinds,
+    )
+
+
+def _kind_of_gpu(cluster: Cluster) -> IntArray:
+    """Return the place of each GPU's kind in `compute_of`, shape (gpus,)."""
+    node = np.asarray(cluster.fabric.node_of_gpu)
+    return _gpu_kinds(cluster)[1][np.asarray(cluster.fabric.template_of_node)[node]]
 
 
 def _by_rank(given: Mapping[int, float] | None, world: int, usual: float, key: str) -> FloatArray:
@@ -267,9 +302,8 @@ def _by_rank(given: Mapping[int, float] | None, world: int, usual: float, key: s
     return values
 
 
-def _folded_classes(
-    plan: StepPlan, pricer: Pricer, slow: FloatArray, late_s: FloatArray, done: FloatArray
-) -> Classes:
+def _folded_classes(plan: StepPlan, pricer: Pricer, apart: FloatArray) -> Classes:
+    """Return the ranks that are alike; *apart*: what else tells each, shape (world, things)."""
     calls: dict[str, dict[str, Call]] = {}
     for role in plan.roles:
         for task in role.tasks:
@@ -285,7 +319,7 @@ def _folded_classes(
         if groups.shape[1] > 1:
             asked = [call_of(task, groups.shape[1]) for task in by_collective.values()]
             labels[axis] = pricer.label(groups, asked)
-    own_kind = np.stack([plan.mesh.stage_of_rank.astype(np.float64), slow, late_s, done], axis=1)
+    own_kind = np.column_stack([plan.mesh.stage_of_rank.astype(np.float64), apart])
     label = np.unique(own_kind, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
     return fold_ranks(plan.mesh, label, labels)
 
@@ -297,7 +331,7 @@ def _result(
     cluster: Cluster,
     model: Model,
     strategy: Strategy,
-    compute: ComputeModel,
+    computes: Sequence[ComputeModel],
     plan: StepPlan,
     timeline: Timeline,
     *,
@@ -346,7 +380,7 @@ def _result(
         unit=model.unit,
         model_flops=flops,
         hardware_flops=flops + again,
-        peak_flops=compute.gpu.peak(key),
+        peak_flops=_mean_peak(cluster, computes, key, plan.mesh.world_size),
         peak_type=key,
         accounts=tuple(kept),
         critical_s=critical,
@@ -355,6 +389,16 @@ def _result(
         straggler=_straggler(timeline, found, stage, ranks, step_s),
         folded=folded,
     )
+
+
+def _mean_peak(
+    cluster: Cluster, computes: Sequence[ComputeModel], key: str, world_size: int
+) -> float:
+    """Return the peak of a type in FLOP/s, the mean over the job's GPUs."""
+    peaks = np.array([compute.gpu.peak(key) for compute in computes])
+    if len(peaks) == 1:
+        return float(peaks[0])
+    return float(peaks[_kind_of_gpu(cluster)[:world_size]].mean())
 
 
 def _call_times(cluster: Cluster, plan: StepPlan, timeline: Timeline) -> tuple[CallTimes, ...]:

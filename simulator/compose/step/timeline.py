@@ -35,7 +35,7 @@ from simulator.engine.traffic import Wait as EngineWait
 from simulator.results.trace import kernel_name
 from simulator.training.plan import Call, Compute, StepPlan, Task, Transfer
 
-__all__ = ["Part", "Timeline", "call_of", "run_exact", "run_folded"]
+__all__ = ["Kinds", "Part", "Timeline", "call_of", "run_exact", "run_folded"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -63,6 +63,15 @@ class Timeline:
     """Name of the library's kernel by name of a call."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kinds:
+    """The step on each kind of node: the same tasks, computes of other length."""
+
+    plans: tuple[StepPlan, ...]
+    of_rank: IntArray
+    """Place in `plans` of each rank's, shape (world,)."""
+
+
 def run_folded(
     plan: StepPlan,
     pricer: Pricer,
@@ -72,6 +81,7 @@ def run_folded(
     late_s: FloatArray,
     done: FloatArray,
     slowdown: float,
+    kinds: Kinds,
 ) -> Timeline:
     """Simulate a step with one rank of each class.
 
@@ -87,8 +97,10 @@ def run_folded(
         Share of its operations that each rank does before it leaves, shape (world,).
     slowdown
         Share by which computes take longer while their rank communicates.
+    kinds
+        The plan on each kind of node.
     """
-    return _Folded(plan, pricer, classes, slow, late_s, done, slowdown).run()
+    return _Folded(plan, pricer, classes, slow, late_s, done, slowdown, kinds).run()
 
 
 def run_exact(
@@ -100,9 +112,10 @@ def run_exact(
     late_s: FloatArray,
     done: FloatArray,
     slowdown: float,
+    kinds: Kinds,
 ) -> Timeline:
     """Simulate a step with all ranks on the whole network; as `run_folded`."""
-    return _Exact(plan, pricer, classes, slow, late_s, done, slowdown).run()
+    return _Exact(plan, pricer, classes, slow, late_s, done, slowdown, kinds).run()
 
 
 def communicator(traffic: str, axis: str, stream: str) -> str:
@@ -122,8 +135,10 @@ class _Assembly(ABC):
         late_s: FloatArray,
         done: FloatArray,
         slowdown: float,
+        kinds: Kinds,
     ) -> None:
         self.slowdown = slowdown
+        self.kinds = kinds
         self.plan = plan
         self.pricer = pricer
         self.classes = classes
@@ -164,8 +179,7 @@ class _Assembly(ABC):
     def run(self) -> Timeline:
         programs = []
         for unit, rank in enumerate(self.classes.representative.tolist()):
-            role = self.plan.roles[int(self.plan.mesh.stage_of_rank[rank])]
-            operations = self._operations(unit, float(self.slow[rank]), role.tasks)
+            operations = self._operations(unit, float(self.slow[rank]), self.tasks_of(unit))
             kept = int(len(operations) * self.done[rank])
             programs.append(
                 Program(
@@ -185,6 +199,16 @@ class _Assembly(ABC):
                 int(self.unit_ranks(unit)[0]): unit for unit in range(self.classes.n_classes)
             },
         )
+
+    def kind_of(self, unit: int) -> int:
+        """Return the kind of node of a class's ranks."""
+        return int(self.kinds.of_rank[int(self.classes.representative[unit])])
+
+    def tasks_of(self, unit: int) -> Sequence[Task]:
+        """Return what a class does, with the times of its kind of node."""
+        rank = int(self.classes.representative[unit])
+        stage = int(self.plan.mesh.stage_of_rank[rank])
+        return self.kinds.plans[self.kind_of(unit)].roles[stage].tasks
 
     def unit_ranks(self, unit: int) -> IntArray:
         """Return the engine's rank of a class: the GPU that stands for it, so messages name it."""
@@ -362,8 +386,9 @@ class _Folded(_Assembly):
         late_s: FloatArray,
         done: FloatArray,
         slowdown: float,
+        kinds: Kinds,
     ) -> None:
-        super().__init__(plan, pricer, classes, slow, late_s, done, slowdown)
+        super().__init__(plan, pricer, classes, slow, late_s, done, slowdown, kinds)
         self._links: dict[tuple[int, str, str, bytes], int] = {}
         self._loads: dict[int, dict[Resource, bytes]] = {}
         self._group_of: dict[tuple[int, str], IntArray] = {}
@@ -435,7 +460,7 @@ class _Folded(_Assembly):
         if "tensor" not in self.plan.mesh.groups:
             return {}
         members = tuple(sorted(self._members(unit, "tensor").tolist()))
-        if len(members) == 1:
+        if len(members) == 1 or len({self.kind_of(member) for member in members}) > 1:
             return {}
         if members not in self._lockstep:
             # Times as the first member sees them, so that all are cut at the same places.
@@ -480,10 +505,8 @@ class _Folded(_Assembly):
     def _load_of(self, unit: int) -> dict[Resource, bytes]:
         """Return what all calls of a class fill each link with: links of one load are one link."""
         if unit not in self._loads:
-            rank = int(self.classes.representative[unit])
-            role = self.plan.roles[int(self.plan.mesh.stage_of_rank[rank])]
             prices: dict[object, Price] = {}
-            for task in role.tasks:
+            for task in self.tasks_of(unit):
                 if isinstance(task, Transfer) or (isinstance(task, Call) and self._size(task) > 1):
                     axis = task.axis if isinstance(task, Call) else task.peer
                     key = (axis, call_of(task, 2).collective, task.size_bytes)
