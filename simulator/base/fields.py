@@ -59,7 +59,7 @@ KIND_WORDS: dict[Kind, str] = {
 
 _SUFFIX = {"rate": "_Bps", "time": "_s", "size": "_bytes"}
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
-_RANGE = re.compile(r"^\s*(\d{1,18})\s*(?:-\s*(\d{1,18})\s*(?::\s*(\d{1,18})\s*)?)?$")
+_RANGE = re.compile(r"^\s*(\d{1,18})\s*(?:-\s*(\d{1,18})\s*(?::\s*(\d{1,18})\s*)?)?$", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +231,7 @@ def parse_count(text: str) -> int:
     """
     shown = shortened(text)
     problem = Problem(message=f"{shown!r} is not a whole number", allowed="such as 8 or 7e9")
-    if not re.fullmatch(r"\s*[+-]?\d[\d_]*(\.\d*)?([eE]\+?\d{1,2})?\s*", text):
+    if not re.fullmatch(r"\s*[+-]?\d[\d_]*(\.\d*)?([eE]\+?\d{1,2})?\s*", text, re.ASCII):
         raise UnitError(problem)
     value = Decimal(text.strip().replace("_", ""))
     if value != value.to_integral_value():

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from simulator.base.errors import Problem, nearest
+from simulator.base.limits import shortened
 from simulator.importers.json_object import JsonSource, read_json_object
 from simulator.importers.known_keys import known_keys
 from simulator.importers.registry import importer
@@ -313,7 +314,7 @@ def _bytes(file: _File, key: str) -> int | None:
     if value is None:
         return None
     widths = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfp16": 2}
-    if value not in widths:
+    if not isinstance(value, str) or value not in widths:
         file.problem(
             key, f"unknown type {value!r}", "fp32, fp16, bf16", nearest(str(value), widths)
         )
@@ -324,8 +325,11 @@ def _bytes(file: _File, key: str) -> int | None:
 def _data_parallel(file: _File, precision: Precision) -> DataParallel:
     zero = "zero_optimization."
     stage = file.value(zero + "stage")
-    kinds: dict[Any, Kind] = {1: "zero1", 2: "zero2", 3: "zero3"}
-    kind = kinds.get(stage, "ddp")
+    kinds: dict[int, Kind] = {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}
+    known = isinstance(stage, int) and not isinstance(stage, bool) and stage in kinds
+    if stage is not None and not known:
+        file.problem(zero + "stage", f"{shortened(str(stage))!r} is no stage", "0, 1, 2 or 3")
+    kind = kinds[stage] if known else "ddp"
     # overlap_comm is on for stage 3 and off for the others unless it is set [1]_.
     overlap = file.flag(zero + "overlap_comm", kind == "zero3")
     reduced = file.count(zero + "reduce_bucket_size") if kind != "ddp" else None

@@ -25,7 +25,7 @@ T = TypeVar("T")
 FAILED: Any = type("Failed", (), {"__repr__": lambda self: "FAILED"})()
 """Value of a field whose text could not be read; its problem is recorded."""
 
-_PLAIN_NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)")
+_PLAIN_NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)", re.ASCII)
 
 
 class Shape(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.base.errors import ScenarioError, TopologyError
+from simulator.base.errors import CollsimError, ScenarioError, TopologyError
 from simulator.compose.build import build_cluster
 from simulator.compose.explain import step_table
 from simulator.compose.run import run_resolved
@@ -28,7 +28,7 @@ def test_environment_without_a_library_is_refused() -> None:
 
 def test_a_cluster_beyond_memory_is_refused() -> None:
     text = HEAD.replace("nodes: 2", "nodes: 1000000000") + "}"
-    with pytest.raises(TopologyError, match="at most"):
+    with pytest.raises(CollsimError, match="262144"):
         build_cluster(loads(text).variants[0])
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.fuzz.runner import Case
 from tests.fuzz.scenarios import Sections
 
 __all__ = ["KNOWN", "Known", "excused"]
@@ -40,20 +39,6 @@ def _two_way(fault: str, scenario: Sections) -> bool:
     is_ideal = scenario["costs"]["profile"] == "ideal"
     return is_ideal and scenario["collective"].get("algorithm") == "bidirectional_ring"
 
-
-def _chain(fault: str, scenario: Sections) -> bool:
-    is_nccl = scenario["costs"]["profile"] == "nccl"
-    return is_nccl and scenario["collective"]["op"] in ("broadcast", "reduce")
-
-
-_CHAIN: Sections = {
-    "node": "summit",
-    "nodes": 2,
-    "gpus_per_node": 4,
-    "costs": {"profile": "nccl"},
-    "collective": {"op": "broadcast", "sizes": ["3072 B"], "channels": 2, "protocol": "LL"},
-    "fabric": {"kind": "two_sites"},
-}
 
 KNOWN: tuple[Known, ...] = (
     Known(
@@ -93,42 +78,6 @@ KNOWN: tuple[Known, ...] = (
             },
             "fabric": {"kind": "dragonfly"},
         },
-    ),
-    *(
-        Known(
-            since="2026-12-01",
-            name=name,
-            what="NCCL's chains scale the latency of cables, too",
-            where=_chain,
-            example=_CHAIN,
-        )
-        for name in ("above_distance", "above_latency")
-    ),
-    Known(
-        since="2026-12-01",
-        name="counts",
-        what="digits that are not ASCII",
-        where=lambda fault, case: "accepted" in fault and "٣" in fault,
-        example=Case(
-            ("bench", "-b", "1K", "-e", "1M", "-f", "32", "--node", "4xH100", "--nodes=٣", "-q"),
-            {},
-            must_refuse="--nodes is '٣'",
-        ),
-    ),
-    Known(
-        since="2026-12-01",
-        name="json",
-        what="a list or an object for a word of DeepSpeed's configuration",
-        where=lambda fault, case: "deepspeed_config.py" in fault and "unhashable" in fault,
-        example=Case(
-            (
-                *("step", "--model", "gpt2-small", "--deepspeed", "config.json"),
-                *("--node", "4xA100", "--seq", "128", "-q"),
-            ),
-            {
-                "config.json": b'{"train_batch_size": 16, "zero_optimization": {"stage": {}}}',
-            },
-        ),
     ),
 )
 

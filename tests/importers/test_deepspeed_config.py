@@ -212,3 +212,10 @@ def test_whole_precision_and_widths_of_gradients() -> None:
 
 def test_it_is_registered() -> None:
     assert IMPORTERS["deepspeed_config"].value is deepspeed_config.read
+
+
+@pytest.mark.parametrize("stage", ["4", "-1", "{}", "[3]", '"3"', "true", "1.5"])
+def test_a_stage_that_there_is_not_is_refused(stage: str) -> None:
+    text = f'{{"train_batch_size": 16, "zero_optimization": {{"stage": {stage}}}}}'
+    with pytest.raises(ForeignFileError, match=r"zero_optimization\.stage"):
+        read(text, world_size=4)
