@@ -397,8 +397,12 @@ class Lowering:
             hop_s = level[costs.path_kind[outside]] + extra[outside]
             if schedule.algorithm in SWITCHED and profile.switch_level_s > 0:
                 hop_s = profile.switch_level_s + extra[outside]
-            start_s += 2 * levels * float((hop_s + links_s[outside]).max())
-            wire_s += 2 * levels * float(links_s[outside].max())
+            # NCCL's own model counts floor(log2) levels; its trees are ceil(log2) deep, and what
+            # travels crosses the cables of all of them (src/graph/trees.cc, ncclGetBtree).
+            deeper = (len(per_unit) - 1).bit_length() - levels
+            far_s = float(links_s[outside].max())
+            start_s += 2 * levels * float((hop_s + links_s[outside]).max()) + 2 * deeper * far_s
+            wire_s += 2 * (levels + deeper) * far_s
         network = costs.path_kind == PATH_KINDS.index("network")
         if schedule.algorithm in OVER_NETWORK_SWITCHES and network.any():
             # One exchange with the switches, as the library's model has it; assumed: what a level

@@ -241,7 +241,8 @@ class _Extractor:
         inside[real] = self.units[src[real]] == self.units[dst[real]]
         _, per_unit = np.unique(self.units, return_counts=True)
         outside = real & ~inside
-        total = 2 * (len(per_unit).bit_length() - 1) * float(links_s[outside].max(initial=0.0))
+        depth = (len(per_unit) - 1).bit_length()
+        total = 2 * depth * float(links_s[outside].max(initial=0.0))
         if self.choice.algorithm in SWITCHED:
             return total + 4 * float(links_s[~real].max(initial=0.0))
         return total + 2 * float((per_unit.max() - 1) * links_s[inside].max(initial=0.0))
