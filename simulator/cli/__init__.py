@@ -68,8 +68,8 @@ def application() -> Any:
     app.command("compare", help=compare.HELP, epilog=epilog("compare"))(compare.command)
     app.command("explain", help=explain.HELP, epilog=epilog("explain"))(explain.command)
     app.command("fit", help=fit.HELP, epilog=epilog("fit"))(fit.command)
-    app.command("step", help=step.HELP)(step.command)
-    app.command("tune", help=tune.HELP)(tune.command)
+    app.command("step", help=step.HELP, epilog=epilog("step"))(step.command)
+    app.command("tune", help=tune.HELP, epilog=epilog("tune"))(tune.command)
     app.command("show", help=show.HELP, epilog=epilog("show"))(show.command)
     app.add_typer(topologies.app, name="topologies", help=topologies.HELP)
     app.command(

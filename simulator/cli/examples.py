@@ -40,6 +40,17 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "$ collsim fit nccl.log --out mine.yaml",
         "Then: collsim bench all_reduce --costs mine.yaml",
     ),
+    "step": (
+        "$ collsim step --model llama-3-8b --nodes 2 --micro-batch 2 --recompute selective",
+        "$ collsim step --model gpt3-6.7b --tp 2 --pp 4 --micro-batches 8 --data-parallel zero1",
+        "Without a word of the strategy, the first simple one that fits into memory is taken.",
+        _UNITS,
+        _SWEEPS,
+    ),
+    "tune": (
+        "$ collsim tune --model gpt2-xl --node dgx-a100 --global-batch 64 --simulate 2",
+        "Sizes of the parallel axes, sharding and recomputation are searched; others are kept.",
+    ),
     "show": (
         "$ collsim show scenarios/two_jobs.yaml",
         "$ collsim show scenarios/two_jobs.yaml --yaml",

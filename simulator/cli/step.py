@@ -11,6 +11,7 @@ import typer
 from simulator.cli import completion
 from simulator.cli.options import (
     Csv,
+    Environment,
     Fabric,
     GpusPerNode,
     Json,
@@ -25,6 +26,9 @@ from simulator.cli.options import (
 
 if TYPE_CHECKING:
     from simulator.scenario.resolve import ScenarioSet
+
+_NO_STRATEGY = ("training.model", "training.seq", "training.fold", "training.micro_batch")
+"""Keys that say nothing of how a step is spread over GPUs."""
 
 HELP = "Predict a training step from words: model, cluster, parallelism."
 
@@ -80,6 +84,7 @@ def command(
         ),
     ] = None,
     profile: Profile = "auto",
+    env: Environment = None,
     set_: Settings = None,
     csv: Csv = None,
     json: Json = None,
@@ -101,7 +106,7 @@ def command(
     """Predict a training step; words with commas are swept."""
     from simulator.base.errors import Problem, ScenarioError
     from simulator.cli.output import Files
-    from simulator.cli.shared import simulate_and_print
+    from simulator.cli.shared import environment_words, simulate_and_print
     from simulator.scenario.patch import split_assignment
     from simulator.scenario.resolve import from_words
 
@@ -151,9 +156,21 @@ def command(
                 )
             )
         words_given |= _of_deepspeed(deepspeed, words_given)
-    words_given |= dict(split_assignment(text) for text in set_ or [])
+    words_given |= environment_words(env)
+    told = dict(split_assignment(text) for text in set_ or [])
+    words_given |= told
     scenarios = from_words(words_given, partial=True)
     files = Files(csv=csv, json=json, markdown=markdown, trace=trace, plots=tuple(plot or ()))
+    said = kind or framework or schedule or deepspeed or recompute != "none"
+    said = said or {tensor, pipeline, virtual, context, expert} != {"1"}
+    said = said or any(key.startswith("training.") and key not in _NO_STRATEGY for key in told)
+    if not said and len(scenarios.variants) == 1:
+        from simulator.compose.step.usual import usual_strategy
+
+        found = usual_strategy(scenarios.variants[0])
+        if found is not None:
+            typer.echo(found[1], err=True)
+            scenarios = from_words({**words_given, **found[0]}, partial=True)
     if buckets:
         _print_buckets(scenarios, err=files.takes_output)
     simulate_and_print(

@@ -8,6 +8,7 @@ import typer
 
 from simulator.cli import completion
 from simulator.cli.options import (
+    Environment,
     Fabric,
     Json,
     Node,
@@ -44,6 +45,7 @@ def command(
         int, typer.Option(min=1, max=1000, help="Strategies that are simulated.")
     ] = 16,
     top: Annotated[int, typer.Option(min=1, help="Lines of the table.")] = 8,
+    env: Environment = None,
     set_: Settings = None,
     csv: Annotated[
         str | None, typer.Option(help="Write all simulated ones as CSV; - : alone.")
@@ -65,6 +67,7 @@ def command(
         write_files,
     )
     from simulator.cli.places import check_places
+    from simulator.cli.shared import environment_words
     from simulator.compose.build import build_cluster
     from simulator.compose.step.search import candidates
     from simulator.compose.sweep import run_set, variant_labels
@@ -84,6 +87,7 @@ def command(
         "training.global_batch": None if global_batch is None else str(global_batch),
     }
     words = {key: value for key, value in given.items() if value is not None}
+    words |= environment_words(env)
     words |= dict(split_assignment(text) for text in set_ or [])
     (asked, *_) = from_words(words).variants
     files = Files(csv=csv, json=json)
